@@ -1,0 +1,55 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Everything else is a shortcut.
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python3.11; do \
+  command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null \
+  && { command -v $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SEED ?=
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: setup demo test test-fast test-slow check format lock docs clean
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv); or say which: make PYTHON=/path/to/python3"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+demo: $(READY)
+	@$(BIN)/python -m lab.demo $(if $(SEED),--seed $(SEED))
+
+test: $(READY)
+	$(PYTEST) -m "not slow and not gpu" -n 2 --dist loadgroup -q
+
+test-fast: $(READY)
+	$(PYTEST) -m "not slow and not process and not gpu" -n 2 -q
+
+test-slow: $(READY)
+	$(PYTEST) -m "slow and not gpu" -v
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock:
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet torch==2.13.0
+	build/lock/bin/python -m pip install --quiet --group lab --group test --group lint . hatchling editables
+	build/lock/bin/python -m pip freeze --exclude gpu-capacity-broker | sed -e 's/^torch==.*/torch==2.13.0/' > requirements.lock
+	rm -rf build/lock
+
+docs: $(READY)
+	$(BIN)/python -m docs.generate
+
+clean:
+	rm -rf build $(VENV)

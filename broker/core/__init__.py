@@ -1,0 +1,1 @@
+"""What everyone agrees on: money, time, names, the model, errors and ports. Pure; imports nothing of ours."""

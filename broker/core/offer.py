@@ -1,0 +1,147 @@
+"""What can be rented and what it costs: offer, quote, market snapshot, billing rule."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from broker.core.gpu import GPUS, GpuModel
+
+
+class Market(StrEnum):
+    """How capacity is sold."""
+
+    OWNED = "owned"
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+    RESERVED = "reserved"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One thing that can be rented. Two offers are the same offer when their keys are equal.
+
+    Attributes:
+        cloud: ``aws``, ``gcp``, ``azure``, ``lambda``, ``coreweave`` or ``local``.
+        region: The cloud's own region name.
+        zone: Zone; on AWS the zone *id* (``use1-az6``), since zone names differ between accounts.
+        instance_type: The cloud's own name.
+        market: How it is sold.
+        gpu: Exact SKU, a key of `broker.core.gpu.GPUS`.
+        gpus: GPUs per instance.
+        vcpus: Per instance.
+        memory_gib: Host memory per instance.
+        interconnect: Between the GPUs of one instance: ``nvlink``, ``pcie`` or ``none``.
+        fabric: Between instances: ``efa``, ``infiniband``, ``gpudirect`` or ``ethernet``.
+    """
+
+    cloud: str
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+    gpu: str
+    gpus: int
+    vcpus: int = 0
+    memory_gib: int = 0
+    interconnect: str = "pcie"
+    fabric: str = "ethernet"
+
+    @property
+    def key(self) -> str:
+        """``aws/use1-az6/p5.48xlarge/spot``: the name of an offer in files, rows and messages."""
+        return f"{self.cloud}/{self.zone}/{self.instance_type}/{self.market}"
+
+    @property
+    def pool(self) -> str:
+        """What runs empty together: the key without its cloud's own price."""
+        return self.key
+
+    @property
+    def model(self) -> GpuModel:
+        """The GPU's facts. An offer in a snapshot always has a known GPU; the market sees to it."""
+        return GPUS[self.gpu]
+
+
+@dataclass(frozen=True)
+class Quote:
+    """An offer's price.
+
+    Attributes:
+        offer: What it is for.
+        price_micro_usd_h: Whole instance, list or bid as the market has it. Positive.
+        effective_at_ms: When this price took effect, by the cloud's word.
+        observed_at_ms: When we last saw it. A cloud that fails keeps its quotes with their age.
+        source: Which call said so: ``aws:spot_history``, ``gcp:skus`` ...
+    """
+
+    offer: Offer
+    price_micro_usd_h: int
+    effective_at_ms: int
+    observed_at_ms: int
+    source: str
+
+    def age_s(self, now_ms: int) -> float:
+        """Seconds since we last saw it."""
+        return max(0, now_ms - self.observed_at_ms) / 1000
+
+
+@dataclass(frozen=True)
+class RawQuote:
+    """A price as a provider read it, before the market has judged it. Nothing about it is believed yet.
+
+    Attributes:
+        offer: May name a GPU that we do not know (then ``gpu`` is the cloud's own text).
+        price_text: As the vendor wrote it, in dollars an hour for the whole instance.
+        currency: ISO code as the vendor wrote it.
+        effective_at_ms: By the cloud's word, or None when it does not say (then: when first seen).
+        source: Which call said so.
+    """
+
+    offer: Offer
+    price_text: str
+    currency: str
+    effective_at_ms: int | None
+    source: str
+
+
+@dataclass(frozen=True)
+class MarketSnapshot:
+    """All accepted quotes as of one moment. Immutable; decisions are made on one of these.
+
+    Attributes:
+        at_ms: The moment.
+        quotes: By offer key; accepted ones only, whatever their age.
+        empty_until_ms: Pools that refused a launch, by offer key: until when they are taken for empty.
+        quarantined: Offer keys whose newest reading is in quarantine, with the reason.
+        spot_launch_failures_1h: Share of spot launches that failed in the last hour, 0..1.
+        spot_life_s: Expected seconds to interruption by ``cloud/zone/instance_type``, where known.
+    """
+
+    at_ms: int
+    quotes: Mapping[str, Quote]
+    empty_until_ms: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+    spot_launch_failures_1h: float = 0.0
+    spot_life_s: Mapping[str, float] = field(default_factory=dict)
+
+    def is_empty(self, offer: Offer) -> bool:
+        """Whether a launch there failed for want of capacity a short while ago."""
+        return self.empty_until_ms.get(offer.key, 0) > self.at_ms
+
+
+@dataclass(frozen=True)
+class BillingRule:
+    """How a cloud turns a segment into money.
+
+    Attributes:
+        unit_s: Granularity; a started unit is billed whole.
+        minimum_s: Shortest billed duration of a segment.
+        free_if_interrupted_within_s: Billed nothing when the *cloud* ends the segment before this (AWS Linux
+            spot: 3600). 0 when there is no such rule.
+        source: Where the rule is written down, with its date.
+    """
+
+    unit_s: int = 1
+    minimum_s: int = 60
+    free_if_interrupted_within_s: int = 0
+    source: str = ""
