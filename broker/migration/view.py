@@ -1,0 +1,155 @@
+"""Rows as the planner sees them, and changes as it wants them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from broker.core.errors import BrokerError
+from broker.core.model import Event, Job, JobState, Node, NodeState, Placement, PlacementState
+from broker.migration.effects import Effect
+from broker.migration.rules import Rules
+from broker.migration.states import check_edge
+from broker.wire.messages import Beat, decode
+
+
+def beat_of(node: Node) -> Beat | None:
+    """The agent's last beat, or None before its first."""
+    if not node.report:
+        return None
+    try:
+        return decode(Beat, node.report)
+    except (ValueError, TypeError, BrokerError):
+        # The API validates beats before they are stored; a row written by a newer version may still not decode.
+        return None
+
+
+@dataclass
+class Plan:
+    """Working copy of the open rows while one pass is planned, and what the pass has decided.
+
+    Every change goes through `job`, `placement` and `node`: they check the edge, stamp the time and write the event,
+    so that no rule can forget to.
+    """
+
+    now_ms: int
+    rules: Rules
+    jobs: dict[str, Job]
+    placements: dict[str, Placement]
+    nodes: dict[str, Node]
+    paused: bool = False
+    report_only: bool = False
+    recoveries_last_hour: int = 0
+    changed: dict[str, Job | Placement | Node] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, now_ms: int, rules: Rules, jobs: Iterable[Job], placements: Iterable[Placement], nodes: Iterable[Node], **more: Any
+    ) -> "Plan":
+        """A plan over these rows."""
+        return cls(
+            now_ms,
+            rules,
+            {j.id: j for j in jobs},
+            {p.id: p for p in placements},
+            {n.token: n for n in nodes},
+            **more,
+        )
+
+    def nodes_of(self, placement: Placement) -> list[Node]:
+        """The gang, by rank."""
+        return sorted((n for n in self.nodes.values() if n.placement_id == placement.id), key=lambda n: n.rank)
+
+    def placements_of(self, job: Job) -> list[Placement]:
+        """Open placements of a job, oldest first."""
+        return sorted((p for p in self.placements.values() if p.job_id == job.id), key=lambda p: p.attempt)
+
+    def job(self, job: Job, state: JobState | None = None, reason: str | None = None, **fields: Any) -> Job:
+        """Change a job."""
+        after = state or job.state
+        check_edge(job.state, after)
+        if after != job.state:
+            fields |= {"state": after, "state_since_ms": self.now_ms}
+            fields["reason"] = reason or job.reason
+            if after.final:
+                fields["finished_at_ms"] = self.now_ms
+            self._event(f"job.{after}", job_id=job.id, project_id=job.project_id, before=job.state, reason=fields["reason"])
+        elif reason is not None:
+            fields["reason"] = reason
+        new = replace(job, **fields)
+        self.jobs[job.id] = self.changed[f"job {job.id}"] = new
+        return new
+
+    def placement(
+        self, placement: Placement, state: PlacementState | None = None, reason: str | None = None, **fields: Any
+    ) -> Placement:
+        """Change a placement; a new state brings its deadline."""
+        after = state or placement.state
+        check_edge(placement.state, after)
+        if after != placement.state:
+            fields |= {"state": after, "state_since_ms": self.now_ms, "deadline_ms": self.rules.deadline_ms(after, self.now_ms)}
+            fields["reason"] = reason or placement.reason
+            self._event(
+                f"placement.{after}",
+                job_id=placement.job_id,
+                placement_id=placement.id,
+                project_id=placement.project_id,
+                before=placement.state,
+                offer=placement.offer.key,
+                reason=fields["reason"],
+            )
+        elif reason is not None:
+            fields["reason"] = reason
+        new = replace(placement, **fields)
+        self.placements[placement.id] = self.changed[f"placement {placement.id}"] = new
+        return new
+
+    def node(self, node: Node, state: NodeState | None = None, reason: str | None = None, **fields: Any) -> Node:
+        """Change a node."""
+        after = state or node.state
+        check_edge(node.state, after)
+        if after != node.state:
+            fields |= {"state": after, "state_since_ms": self.now_ms, "reason": reason or node.reason}
+            self._event(
+                f"node.{after}",
+                job_id=node.job_id,
+                placement_id=node.placement_id,
+                node_token=node.token,
+                project_id=node.project_id,
+                before=node.state,
+                reason=fields["reason"],
+                provider_id=fields.get("provider_id", node.provider_id),
+            )
+        elif reason is not None:
+            fields["reason"] = reason
+        new = replace(node, **fields)
+        self.nodes[node.token] = self.changed[f"node {node.token}"] = new
+        return new
+
+    def note(self, kind: str, **data: Any) -> None:
+        """An event without a change of state."""
+        self._event(kind, **data)
+
+    def _event(
+        self,
+        kind: str,
+        *,
+        job_id: str | None = None,
+        placement_id: str | None = None,
+        node_token: str | None = None,
+        project_id: str | None = None,
+        **data: Any,
+    ) -> None:
+        shown = {name: str(value) if hasattr(value, "value") else value for name, value in data.items() if value is not None}
+        self.events.append(
+            Event(
+                kind=kind,
+                at_ms=self.now_ms,
+                job_id=job_id,
+                placement_id=placement_id,
+                node_token=node_token,
+                project_id=project_id,
+                data=shown,
+            )
+        )
