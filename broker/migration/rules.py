@@ -36,7 +36,7 @@ class Rules:
         drain_s: How long a job may take to save when asked to stop.
         empty_pool_s: How long a pool that refused is taken for empty.
         recoveries_per_hour: More than this at once is no coincidence: stop and let a person look.
-        setup_failures: A job whose start fails on that many placements is at fault itself.
+        start_failures: A job whose start fails on that many placements is at fault itself.
         notice_s: Interruption notice asked of clouds that let us choose.
         collect_grace_s: A machine without a row is left alone until it is older than this: longer than any cloud's
             list lag plus our own longest transaction.
@@ -54,7 +54,7 @@ class Rules:
     drain_s: float = 120.0
     empty_pool_s: float = 900.0
     recoveries_per_hour: int = 20
-    setup_failures: int = 2
+    start_failures: int = 2
     notice_s: int = 120
     collect_grace_s: float = 180.0
 

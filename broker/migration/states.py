@@ -40,11 +40,14 @@ dies in between finds the row in the state that asks for a look-up. A state may 
 """
 
 from enum import StrEnum
+from typing import TypeVar
 
 from broker.core.model import JobState, NodeState, PlacementState
 
+S = TypeVar("S", bound=StrEnum)
 
-def _edges[S: StrEnum](machine: str, kind: type[S]) -> dict[S, frozenset[S]]:
+
+def _edges(machine: str, kind: type[S]) -> dict[S, frozenset[S]]:
     """Read one drawing of the docstring: it *is* the table, so the two cannot differ."""
     assert __doc__ is not None, "the state machines are drawn in the docstring; python -OO removes them"
     block = __doc__.split(f"\n{machine}\n\n", 1)[1].split("\n\n", 1)[0]

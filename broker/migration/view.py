@@ -1,6 +1,6 @@
 """Rows as the planner sees them, and changes as it wants them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,9 @@ from broker.migration.effects import Effect
 from broker.migration.rules import Rules
 from broker.migration.states import check_edge
 from broker.wire.messages import Beat, decode
+
+# How the reason of a placement begins on which the job could not be started; counted over the job's life.
+START_FAILED = "could not start"
 
 
 def beat_of(node: Node) -> Beat | None:
@@ -38,14 +41,21 @@ class Plan:
     nodes: dict[str, Node]
     paused: bool = False
     report_only: bool = False
-    recoveries_last_hour: int = 0
+    start_failures: Mapping[str, int] = field(default_factory=dict)
+    avoided: list[tuple[str, str]] = field(default_factory=list)
     changed: dict[str, Job | Placement | Node] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
 
     @classmethod
     def of(
-        cls, now_ms: int, rules: Rules, jobs: Iterable[Job], placements: Iterable[Placement], nodes: Iterable[Node], **more: Any
+        cls,
+        now_ms: int,
+        rules: Rules,
+        jobs: Iterable[Job],
+        placements: Iterable[Placement],
+        nodes: Iterable[Node],
+        **more: Any,
     ) -> "Plan":
         """A plan over these rows."""
         return cls(
@@ -59,7 +69,9 @@ class Plan:
 
     def nodes_of(self, placement: Placement) -> list[Node]:
         """The gang, by rank."""
-        return sorted((n for n in self.nodes.values() if n.placement_id == placement.id), key=lambda n: n.rank)
+        return sorted(
+            (n for n in self.nodes.values() if n.placement_id == placement.id), key=lambda n: n.rank
+        )
 
     def placements_of(self, job: Job) -> list[Placement]:
         """Open placements of a job, oldest first."""
@@ -74,7 +86,13 @@ class Plan:
             fields["reason"] = reason or job.reason
             if after.final:
                 fields["finished_at_ms"] = self.now_ms
-            self._event(f"job.{after}", job_id=job.id, project_id=job.project_id, before=job.state, reason=fields["reason"])
+            self._event(
+                f"job.{after}",
+                job_id=job.id,
+                project_id=job.project_id,
+                before=job.state,
+                reason=fields["reason"],
+            )
         elif reason is not None:
             fields["reason"] = reason
         new = replace(job, **fields)
@@ -82,13 +100,21 @@ class Plan:
         return new
 
     def placement(
-        self, placement: Placement, state: PlacementState | None = None, reason: str | None = None, **fields: Any
+        self,
+        placement: Placement,
+        state: PlacementState | None = None,
+        reason: str | None = None,
+        **fields: Any,
     ) -> Placement:
         """Change a placement; a new state brings its deadline."""
         after = state or placement.state
         check_edge(placement.state, after)
         if after != placement.state:
-            fields |= {"state": after, "state_since_ms": self.now_ms, "deadline_ms": self.rules.deadline_ms(after, self.now_ms)}
+            fields |= {
+                "state": after,
+                "state_since_ms": self.now_ms,
+                "deadline_ms": self.rules.deadline_ms(after, self.now_ms),
+            }
             fields["reason"] = reason or placement.reason
             self._event(
                 f"placement.{after}",
@@ -105,7 +131,9 @@ class Plan:
         self.placements[placement.id] = self.changed[f"placement {placement.id}"] = new
         return new
 
-    def node(self, node: Node, state: NodeState | None = None, reason: str | None = None, **fields: Any) -> Node:
+    def node(
+        self, node: Node, state: NodeState | None = None, reason: str | None = None, **fields: Any
+    ) -> Node:
         """Change a node."""
         after = state or node.state
         check_edge(node.state, after)
@@ -127,6 +155,24 @@ class Plan:
         self.nodes[node.token] = self.changed[f"node {node.token}"] = new
         return new
 
+    def avoid(self, placement: Placement, why: str) -> None:
+        """Take the pool of a placement for empty for a while."""
+        self.avoided.append((placement.offer.key, why))
+
+    def start_failed(self, placement: Placement, error: str) -> Placement:
+        """Source, setup or restore failed here. Elsewhere it may work; too often is the job's own fault."""
+        job = self.jobs[placement.job_id]
+        failures = self.start_failures.get(job.id, 0) + 1
+        placement = self.placement(placement, PlacementState.RELEASING, f"{START_FAILED}: {error}", lost=True)
+        if failures >= self.rules.start_failures and not job.state.final and job.state != JobState.CANCELLING:
+            self.job(
+                job,
+                JobState.FAILED,
+                f"{START_FAILED} on {failures} placements: {error}",
+                active_placement_id=None,
+            )
+        return placement
+
     def note(self, kind: str, **data: Any) -> None:
         """An event without a change of state."""
         self._event(kind, **data)
@@ -141,7 +187,11 @@ class Plan:
         project_id: str | None = None,
         **data: Any,
     ) -> None:
-        shown = {name: str(value) if hasattr(value, "value") else value for name, value in data.items() if value is not None}
+        shown = {
+            name: str(value) if hasattr(value, "value") else value
+            for name, value in data.items()
+            if value is not None
+        }
         self.events.append(
             Event(
                 kind=kind,

@@ -1,0 +1,50 @@
+"""From probe reports to a placement's verdict. Pure. The report itself is judged on the node."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from broker.core.model import Placement, PlacementState, Verdict
+from broker.migration.view import Plan
+from broker.policy.schema import OnInconclusive
+
+# From worst to best: a gang is as good as its worst node.
+_ORDER = (Verdict.REJECT, Verdict.INCONCLUSIVE, Verdict.DEGRADED, Verdict.ACCEPT)
+
+
+def judge(
+    plan: Plan,
+    placement: Placement,
+    reports: Sequence[Mapping[str, Any] | None],
+    on_inconclusive: OnInconclusive,
+) -> Placement:
+    """Take in the gang's reports once all are there; a node that is refused ends the landing, never the old placement."""
+    if not reports or any(report is None for report in reports):
+        return placement
+    verdicts = [_verdict(report) for report in reports if report is not None]
+    worst = min(verdicts, key=_ORDER.index)
+    reasons = [str(r) for report in reports if report is not None for r in report.get("reasons", ())][:5]
+    why = "; ".join(reasons) or "no reason given"
+    refused = worst == Verdict.REJECT or (
+        worst == Verdict.INCONCLUSIVE and on_inconclusive == OnInconclusive.REJECT
+    )
+    plan.note(
+        "probe.rejected" if refused else "probe.accepted",
+        job_id=placement.job_id,
+        placement_id=placement.id,
+        project_id=placement.project_id,
+        verdict=worst,
+        reasons=reasons,
+    )
+    if refused:
+        plan.avoid(placement, f"probe: {why}")
+        return plan.placement(
+            placement, PlacementState.RELEASING, f"probe says {worst}: {why}", verdict=worst
+        )
+    return plan.placement(placement, reason=f"probe says {worst}: {why}", verdict=worst)
+
+
+def _verdict(report: Mapping[str, Any]) -> Verdict:
+    try:
+        return Verdict(str(report.get("verdict")))
+    except ValueError:
+        return Verdict.INCONCLUSIVE
