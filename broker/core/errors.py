@@ -8,7 +8,8 @@
     ├── NotFound                     3   no such job, node, policy
     ├── AuthError                    4   no token, or a role that may not do this
     ├── Conflict                     5   somebody else changed it, or it is not in a state for that
-    │   └── AlreadyRunning           5   another daemon holds this state database
+    │   ├── AlreadyRunning           5   another daemon holds this state database
+    │   └── LeaseLost                5   another daemon has taken over; nothing was written
     ├── Refused                      6   a policy, a cap or the pause switch says no
     ├── StoreError                   1   the checkpoint store failed
     │   ├── CasFailed                1   compare-and-swap lost: somebody else wrote first
@@ -120,6 +121,12 @@ class AlreadyRunning(Conflict):
     """Another daemon holds this state database."""
 
     code = "already_running"
+
+
+class LeaseLost(Conflict):
+    """Another daemon has taken over; nothing was written."""
+
+    code = "lease_lost"
 
 
 class Refused(BrokerError):

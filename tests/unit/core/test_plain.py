@@ -64,5 +64,5 @@ def test_numbers_keep_their_kind():
     assert (
         from_plain(Alternative, to_plain(Alternative(OFFER, 1, 2.0)) | {"quote_age_s": 2}).quote_age_s == 2.0
     )
-    with pytest.raises(ValueError, match="price_micro_usd_h: expected int, got 1.5"):
+    with pytest.raises(ValueError, match=r"price_micro_usd_h: expected int, got 1\.5"):
         from_plain(Alternative, to_plain(Alternative(OFFER, 1, 2.0)) | {"price_micro_usd_h": 1.5})
