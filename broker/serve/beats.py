@@ -1,0 +1,160 @@
+"""What a beat changes: the node's report, the job's progress and last commit, and an event for every change. Pure.
+
+Verdicts and states are left to reconcile, which reads the report; here only what must not be lost between two
+passes is taken in. A node speaks in its own seconds, of which our clock has `rate`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from broker.core.model import Commit, Event, Job, Node, NodeState, Progress
+from broker.wire.messages import JOB_NONE, Beat, RestoreNote, decode
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The rows after a beat, and what to write into the log.
+
+    Attributes:
+        probe: The probe's report when it came with this beat, else None.
+        stale: The beat was older than what we have; nothing changed.
+    """
+
+    node: Node
+    job: Job
+    events: tuple[Event, ...] = ()
+    probe: Mapping[str, Any] | None = None
+    stale: bool = False
+
+
+def take_beat(node: Node, job: Job, beat: Beat, now_ms: int, rate: float) -> Taken:
+    """Apply `beat` to its node and job.
+
+    Args:
+        node: The row of the caller.
+        job: Of the same placement.
+        beat: As decoded.
+        now_ms: Our clock.
+        rate: Our seconds per second of the node.
+    """
+    before = decode(Beat, node.report) if node.report else Beat(seq=0, phase="")
+    if beat.seq <= before.seq:
+        return Taken(node, job, stale=True)
+    # A finished probe is said once and for all: an agent that was restarted need not remember it.
+    beat = replace(beat, probe=beat.probe or before.probe)
+    events = [
+        Event(
+            kind,
+            now_ms,
+            actor="node",
+            project_id=node.project_id,
+            job_id=node.job_id,
+            placement_id=node.placement_id,
+            node_token=node.token,
+            data=data,
+        )
+        for kind, data in _changes(before, beat, job, rate)
+    ]
+    report = json.loads(json.dumps(asdict(beat)))
+    new_probe = beat.probe if before.probe is None else None
+    return Taken(
+        replace(node, report=report, seen_at_ms=now_ms),
+        replace(job, progress=_progress(node, job, beat, now_ms, rate), commit=_commit(job, beat, now_ms)),
+        tuple(events),
+        new_probe,
+    )
+
+
+def restarted(node: Node) -> Node:
+    """After hello: a new agent process counts its beats from 1 again, so the old count must not mute it."""
+    return replace(node, report={**node.report, "seq": 0}) if node.report else node
+
+
+def _changes(before: Beat, beat: Beat, job: Job, rate: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    if beat.probe is not None and before.probe is None:
+        yield (
+            "probe.finished",
+            {"verdict": beat.probe.get("verdict"), "reasons": list(beat.probe.get("reasons", ()))[:5]},
+        )
+    if beat.notice is not None and before.notice is None:
+        yield (
+            "notice.received",
+            {
+                "source": beat.notice.source,
+                "action": beat.notice.action,
+                "seconds_left": beat.notice.seconds_left * rate,
+            },
+        )
+    if beat.commit is not None and beat.commit != before.commit:
+        data = asdict(beat.commit)
+        yield (
+            ("checkpoint.committed" if beat.commit.generation <= job.generation else "checkpoint.ahead"),
+            data,
+        )
+    if beat.job.state != before.job.state and beat.job.state != JOB_NONE:
+        data = {
+            "generation": beat.job.generation,
+            "exit_code": beat.job.exit_code,
+            "saved": beat.job.saved,
+            "error": beat.job.error,
+        }
+        yield (
+            f"copy.{beat.job.state}",
+            {name: value for name, value in data.items() if value not in (None, "")},
+        )
+    if beat.job.restore is not None and beat.job.restore != before.job.restore:
+        yield from _restored(beat.job.restore)
+    if beat.store_error != before.store_error:
+        if beat.store_error:
+            yield "store.failed", {"error": beat.store_error}
+        else:
+            yield "store.recovered", {}
+
+
+def _restored(note: RestoreNote) -> Iterator[tuple[str, dict[str, Any]]]:
+    if note.fell_back:
+        yield "checkpoint.fell_back", {"skipped": list(note.fell_back), "to_seq": note.seq}
+    if note.seq:
+        yield "checkpoint.restored", {"seq": note.seq, "step": note.step, "manifest": note.manifest}
+
+
+def _progress(node: Node, job: Job, beat: Beat, now_ms: int, rate: float) -> Progress | None:
+    """Only the copy that may commit tells how far the job is; metrics lines come from rank 0."""
+    note = beat.progress
+    if note is None or node.rank != 0 or beat.job.generation != job.generation:
+        return job.progress
+    return Progress(
+        at_ms=now_ms,
+        step=note.step,
+        total_steps=note.total_steps,
+        steps_per_s=None if note.steps_per_s is None else note.steps_per_s / rate,
+        epoch=note.epoch,
+        loss=note.loss,
+        metrics=dict(note.metrics),
+    )
+
+
+def _commit(job: Job, beat: Beat, now_ms: int) -> Commit | None:
+    """Newer by generation, then seq. One above every generation we ever gave is not taken in: our rows are old
+    (a restored database), and the event says so."""
+    note = beat.commit
+    if note is None or note.generation > job.generation:
+        return job.commit
+    if job.commit and (note.generation, note.seq) <= (job.commit.generation, job.commit.seq):
+        return job.commit
+    return Commit(
+        generation=note.generation,
+        seq=note.seq,
+        manifest=note.manifest,
+        manifest_sha256=note.manifest_sha256,
+        step=note.step,
+        bytes=note.bytes,
+        at_ms=now_ms,
+    )
+
+
+def over(node: Node) -> bool:
+    """Nothing is wanted of the node any more: it may be told to end."""
+    return node.state in (NodeState.RELEASING, NodeState.GONE)
