@@ -1,0 +1,209 @@
+"""Policy files from disk: one text to one policy, and a folder that is read again while the daemon runs."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from broker.core.errors import NotFound, PolicyError
+from broker.core.spec import JobSpec
+from broker.core.yaml_text import did_you_mean, parse
+from broker.policy import select as selection
+from broker.policy.schema import Policy
+from broker.policy.sections import read_policy
+
+# A policy is a page. The bound keeps a file that was put here by mistake from stalling the daemon.
+_MAX_BYTES: Final = 256 * 1024
+
+
+def load_policy(text: str, file: str) -> Policy:
+    """One policy file.
+
+    Args:
+        text: Its content.
+        file: Path, for messages and for the places that decisions keep.
+
+    Raises:
+        PolicyError: the first mistake in the file; `mistakes` has all.
+    """
+    policy, errors = _read(text, file)
+    if errors:
+        raise errors[0]
+    assert policy is not None
+    return policy
+
+
+def mistakes(text: str, file: str) -> list[PolicyError]:
+    """Every mistake in a policy file, in the order of its lines; none when it is well."""
+    return _read(text, file)[1]
+
+
+def read_file(path: Path, name: str | None = None) -> str:
+    """The text of a policy file.
+
+    Args:
+        path: The file.
+        name: How messages call it; the path where it is None.
+
+    Raises:
+        PolicyError: it cannot be read, is no UTF-8, or far too long.
+    """
+    file = name or str(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise PolicyError(f"{file}: cannot be read: {error.strerror}") from None
+    if len(content) > _MAX_BYTES:
+        raise PolicyError(f"{file}: {len(content)} bytes are no policy; {_MAX_BYTES} are allowed")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise PolicyError(f"{file}: not UTF-8 at byte {error.start}") from None
+
+
+def policy_files(folder: Path) -> list[Path]:
+    """The policy files of a folder, by name. Tests of policies (``*.test.yaml``) are none."""
+    return sorted(path for path in folder.glob("*.yaml") if not path.name.endswith(".test.yaml"))
+
+
+def _read(text: str, file: str) -> tuple[Policy | None, list[PolicyError]]:
+    sha256 = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    try:
+        document = parse(text, file, PolicyError)
+    except PolicyError as error:
+        return None, [error]
+    policy, errors = read_policy(document, file, sha256)
+    return policy, sorted(errors, key=lambda e: (e.place.line, e.place.column) if e.place else (0, 0))
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a reload found, by policy name.
+
+    Attributes:
+        added: Not there before.
+        changed: Other content than before, now in force.
+        removed: No longer there.
+        errors: All mistakes as of now, also those that an earlier reload already told of.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    errors: tuple[PolicyError, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether the policies in force are others than before."""
+        return bool(self.added or self.changed or self.removed)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What is known of one file: hash of what was read last, the policy in force, and why it is not the newest."""
+
+    sha256: str
+    policy: Policy | None
+    errors: tuple[PolicyError, ...] = field(default=())
+
+
+class PolicySet:
+    """The policies of a folder. A broken edit leaves the policy before it in force, and is told in `errors`.
+
+    Changes are found by content, never by time stamp: two edits within one tick of a clock, or a copy that
+    keeps its times, are seen too. Not safe for threads; the daemon reloads and selects on its loop.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files: dict[str, _Held] = {}
+        self._folder_error: PolicyError | None = None
+        self.reload()
+
+    @property
+    def policies(self) -> Mapping[str, Policy]:
+        """In force, by name."""
+        held = sorted(self._files.items())
+        return {entry.policy.name: entry.policy for _, entry in held if entry.policy is not None}
+
+    @property
+    def errors(self) -> tuple[PolicyError, ...]:
+        """Mistakes in the folder as it was read last."""
+        folder = (self._folder_error,) if self._folder_error else ()
+        return (*folder, *(error for _, held in sorted(self._files.items()) for error in held.errors))
+
+    def get(self, name: str) -> Policy:
+        """A policy by its name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        known = self.policies
+        if name not in known:
+            raise NotFound(
+                f"there is no policy named {name}; {did_you_mean(name, known) or 'see broker policy list'}"
+            )
+        return known[name]
+
+    def select(self, spec: JobSpec, project_id: str) -> Policy:
+        """The policy that decides for a job: see `broker.policy.select`.
+
+        Raises:
+            NotFound: the job names a policy that is not there, or no policy speaks for it.
+            PolicyError: two policies with the same precedence match.
+        """
+        return selection.select(self.policies.values(), spec, project_id)
+
+    def beside(self, chosen: Policy, spec: JobSpec, project_id: str) -> list[Policy]:
+        """Observing policies that match the job without deciding for it."""
+        return selection.beside(self.policies.values(), chosen, spec, project_id)
+
+    def reload(self) -> Changes:
+        """Read the folder again. Never raises: mistakes are in `errors`, and what was in force stays."""
+        before = self.policies
+        if not self.folder.is_dir():
+            # A folder that is gone is a mistake of whoever runs us, and no wish to drop every policy.
+            self._folder_error = PolicyError(f"{self.folder}: there is no such folder")
+            return Changes(errors=self.errors)
+        self._folder_error = None
+        self._files = _without_namesakes({str(p): self._file(p) for p in policy_files(self.folder)}, before)
+        after = self.policies
+        return Changes(
+            added=tuple(name for name in after if name not in before),
+            changed=tuple(n for n, p in after.items() if n in before and p.sha256 != before[n].sha256),
+            removed=tuple(name for name in before if name not in after),
+            errors=self.errors,
+        )
+
+    def _file(self, path: Path) -> _Held:
+        file = str(path)
+        old = self._files.get(file)
+        in_force = old.policy if old else None
+        try:
+            text = read_file(path)
+        except PolicyError as error:
+            return _Held("", in_force, (error,))
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        if old is not None and old.sha256 == sha256:
+            return old
+        policy, errors = _read(text, file)
+        return _Held(sha256, in_force if errors else policy, tuple(errors))
+
+
+def _without_namesakes(files: dict[str, _Held], before: Mapping[str, Policy]) -> dict[str, _Held]:
+    """Two files, one name: the one that had it before keeps it, else the first by path. The other is a mistake."""
+    owner: dict[str, str] = {}
+    had = {policy.file for policy in before.values()}
+    for file in sorted(files, key=lambda f: (f not in had, f)):
+        policy = files[file].policy
+        if policy is None:
+            continue
+        first = owner.setdefault(policy.name, file)
+        if first != file:
+            error = PolicyError(
+                f"{file}: the name {policy.name} is taken by {first}",
+                hint="a policy's name is unique in its folder",
+            )
+            # The hash is forgotten, so that the file is judged anew once the other one has given the name up.
+            files[file] = _Held("", None, (*files[file].errors, error))
+    return files
