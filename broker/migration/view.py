@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.core.errors import BrokerError
 from broker.core.model import Event, Job, JobState, Node, NodeState, Placement, PlacementState
+from broker.core.offer import Offer
 from broker.migration.effects import Effect
 from broker.migration.rules import Rules
 from broker.migration.states import check_edge
@@ -26,6 +27,30 @@ def beat_of(node: Node) -> Beat | None:
         return None
 
 
+@dataclass(frozen=True)
+class Avoided:
+    """An offer that refused, and how far the refusal reaches.
+
+    Attributes:
+        scope: ``zone`` (this offer), ``region`` or ``cloud`` (every offer of the same market there).
+    """
+
+    offer: Offer
+    why: str
+    scope: str
+
+    def covers(self, other: Offer) -> bool:
+        """Whether `other` is to be avoided too."""
+        near = other.cloud == self.offer.cloud and other.market == self.offer.market
+        match self.scope:
+            case "cloud":
+                return near
+            case "region":
+                return near and other.region == self.offer.region
+            case _:
+                return other.key == self.offer.key
+
+
 @dataclass
 class Plan:
     """Working copy of the open rows while one pass is planned, and what the pass has decided.
@@ -42,7 +67,7 @@ class Plan:
     paused: bool = False
     report_only: bool = False
     start_failures: Mapping[str, int] = field(default_factory=dict)
-    avoided: list[tuple[str, str]] = field(default_factory=list)
+    avoided: list["Avoided"] = field(default_factory=list)
     changed: dict[str, Job | Placement | Node] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
@@ -155,9 +180,9 @@ class Plan:
         self.nodes[node.token] = self.changed[f"node {node.token}"] = new
         return new
 
-    def avoid(self, placement: Placement, why: str) -> None:
-        """Take the pool of a placement for empty for a while."""
-        self.avoided.append((placement.offer.key, why))
+    def avoid(self, placement: Placement, why: str, scope: str = "zone") -> None:
+        """Take the pool of a placement for empty for a while; `scope` says how far around it."""
+        self.avoided.append(Avoided(placement.offer, why, scope))
 
     def start_failed(self, placement: Placement, error: str) -> Placement:
         """Source, setup or restore failed here. Elsewhere it may work; too often is the job's own fault."""

@@ -1,0 +1,310 @@
+"""The shell around decisions: ask each job's policy, keep the answer, and turn it into intents.
+
+An answer is computed from a read, and written only if the rows it was computed from are still the same: two writers
+never act on one picture twice.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from broker.core.errors import BrokerError
+from broker.core.ids import node_token
+from broker.core.model import (
+    Decision,
+    DecisionKind,
+    Event,
+    Job,
+    JobState,
+    Node,
+    Placement,
+    PlacementState,
+    Purpose,
+)
+from broker.core.offer import MarketSnapshot, Offer
+from broker.core.ports import Clock, Ids
+from broker.core.spec import JobSpec
+from broker.decision.plan import decide
+from broker.decision.subject import Caps, Hold, Subject, Timing, World
+from broker.jobs.order import queue_order
+from broker.migration.rules import Rules
+from broker.policy.load import PolicySet
+from broker.policy.schema import Policy
+from broker.store.state import StateStore, Tx
+
+log = structlog.get_logger(__name__)
+
+_DAY_MS = 86_400_000
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Everything one job's decision is made from, read in one transaction."""
+
+    subject: Subject
+    world: World
+
+
+@dataclass
+class Decider:
+    """Asks policies. One pass is constant work: every open job, in queue order."""
+
+    store: StateStore
+    policies: PolicySet
+    clock: Clock
+    ids: Ids
+    rules: Rules
+    caps: Caps
+    timing: Timing
+    snapshot: Callable[[], MarketSnapshot]
+    egress: Callable[[Offer, Offer | None], int]
+    _answered: dict[str, object] = field(default_factory=dict)
+
+    def one_pass(self) -> int:
+        """Decide for every job that needs an answer. Returns how many placements were intended."""
+        snapshot = self.snapshot()
+        with self.store.read() as tx:
+            stopped = _stopped(tx)
+            jobs = queue_order(tx.jobs(open_only=True))
+        intended = 0
+        for job in jobs:
+            if job.state == JobState.CANCELLING:
+                continue
+            intended += self._one_job(job.id, snapshot, stopped)
+        return intended
+
+    def preview(self, spec: JobSpec, project_id: str) -> Decision:
+        """What the policy would answer for a job that does not exist; nothing is kept.
+
+        Raises:
+            PolicyError: no policy speaks for it, or two do.
+        """
+        policy = self.policies.select(spec, project_id)
+        now_ms = self.clock.now_ms()
+        job = Job("preview", spec, project_id, "preview", now_ms, state_since_ms=now_ms, policy=policy.name)
+        with self.store.read() as tx:
+            world = self._world(tx, policy, self.snapshot())
+        return decide(Subject(job), policy, world, "preview")[0]
+
+    def _one_job(self, job_id: str, snapshot: MarketSnapshot, stopped: str | None) -> int:
+        with self.store.read() as tx:
+            job = tx.job(job_id)
+            if job is None or job.state.final or job.state == JobState.CANCELLING:
+                return 0
+            try:
+                policy = self.policies.select(job.spec, job.project_id)
+            except BrokerError as error:
+                policy, reason = None, str(error)
+            picture = self._picture(tx, job, policy, snapshot) if policy else None
+        if policy is None or picture is None:
+            self._explain(job, reason if policy is None else None)
+            return 0
+        stopped = stopped or self._too_many_recoveries(picture.subject)
+        decision, hold = decide(picture.subject, policy, picture.world, f"d-{self.ids.base32(16)}")
+        acts = decision.target is not None and (
+            decision.kind == DecisionKind.PLACE or (decision.kind == DecisionKind.MOVE and decision.acted)
+        )
+        if acts and stopped:
+            decision, acts = (
+                replace(decision, acted=False, summary=f"{decision.summary} (not done: {stopped})"),
+                False,
+            )
+        return self._keep(picture.subject, policy, decision, hold, acts)
+
+    def _too_many_recoveries(self, subject: Subject) -> str | None:
+        """Recoveries are capped: when everything falls at once, a person should look before money is spent."""
+        if subject.lost is None:
+            return None
+        since_ms = self.clock.now_ms() - _HOUR_MS
+        with self.store.read() as tx:
+            recent = [
+                p
+                for p in tx.placements(open_only=False)
+                if p.purpose == Purpose.RECOVER and p.created_at_ms > since_ms
+            ]
+        if len(recent) < self.rules.recoveries_per_hour:
+            return None
+        return f"{len(recent)} recoveries in the last hour; the cap is {self.rules.recoveries_per_hour}"
+
+    def _picture(self, tx: Tx, job: Job, policy: Policy, snapshot: MarketSnapshot) -> Picture | None:
+        """None while a landing is under way for a job that does not train: there is nothing to ask."""
+        placements = tx.placements(job_id=job.id, open_only=False)
+        active = next((p for p in placements if p.state == PlacementState.ACTIVE), None)
+        landing = tuple(p for p in placements if p.state.landing or p.state == PlacementState.READY)
+        if active is None and landing:
+            return None
+        last = max(placements, key=lambda p: p.attempt, default=None)
+        trained = [p for p in placements if p.active_at_ms is not None]
+        lost = max(trained, key=lambda p: p.attempt, default=None) if active is None else None
+        moves = [
+            p.active_at_ms for p in placements if p.purpose == Purpose.MOVE and p.active_at_ms is not None
+        ]
+        now_ms = self.clock.now_ms()
+        speed = job.progress.steps_per_s if job.progress and active else None
+        subject = Subject(
+            job=job,
+            active=active,
+            landing=landing,
+            lost=lost,
+            moved_at_ms=max(moves, default=None),
+            moves_24h=sum(1 for at in moves if at > now_ms - _DAY_MS),
+            hold=tx.hold(job.id, policy.name),
+            measured_steps_per_s={active.offer.gpu: speed} if active and speed else {},
+        )
+        assert last is None or last.attempt == len(placements), "attempts count every placement of the job"
+        return Picture(subject, self._world(tx, policy, snapshot))
+
+    def _world(self, tx: Tx, policy: Policy, snapshot: MarketSnapshot) -> World:
+        by_policy = {job.id: job.policy for job in tx.jobs(open_only=True)}
+        open_placements = tx.placements(open_only=True)
+        nodes = tx.nodes(open_only=True)
+        rate = {p.id: p.price_micro_usd_h for p in open_placements}
+        mine = [p for p in open_placements if by_policy.get(p.job_id) == policy.name]
+        return World(
+            now_ms=self.clock.now_ms(),
+            snapshot=snapshot,
+            egress_micro_usd_per_gib=self.egress,
+            caps=self.caps,
+            timing=self.timing,
+            burn_micro_usd_h=sum(rate.get(n.placement_id, 0) for n in nodes),
+            policy_burn_micro_usd_h=sum(
+                rate[n.placement_id] for n in nodes if n.placement_id in {p.id for p in mine}
+            ),
+            open_nodes=len(nodes),
+            migrations_running=sum(
+                p.purpose == Purpose.MOVE and (p.state.landing or p.state == PlacementState.READY)
+                for p in mine
+            ),
+        )
+
+    def _keep(
+        self, subject: Subject, policy: Policy, decision: Decision, hold: Hold | None, acts: bool
+    ) -> int:
+        """Write the answer if it is news, and the intent if it is one; all in one transaction."""
+        job = subject.job
+        answer = _signature(decision)
+        news = acts or self._answered.get(job.id) != answer
+        if not news and hold == subject.hold and job.reason == decision.summary:
+            return 0
+        with self.store.write() as tx:
+            fresh = tx.job(job.id)
+            if fresh is None or (fresh.state, fresh.active_placement_id) != (
+                job.state,
+                job.active_placement_id,
+            ):
+                return 0  # it moved on while we thought; the next pass asks again
+            if hold != subject.hold:
+                tx.save_hold(job.id, policy.name, hold)
+            if news:
+                tx.save_decision(decision)
+                tx.emit(
+                    Event(
+                        f"decision.{decision.kind}",
+                        decision.at_ms,
+                        project_id=job.project_id,
+                        job_id=job.id,
+                        data={"decision": decision.id, "acted": decision.acted, "summary": decision.summary},
+                    )
+                )
+                log.info(
+                    "decision.made",
+                    job=job.id,
+                    kind=decision.kind,
+                    acted=decision.acted,
+                    summary=decision.summary,
+                )
+            fresh = replace(fresh, policy=policy.name)
+            if subject.active is None:
+                fresh = replace(fresh, reason=decision.summary)
+            tx.save(fresh)
+            if acts:
+                self._intend(tx, subject, decision)
+        self._answered[job.id] = answer
+        return int(acts)
+
+    def _intend(self, tx: Tx, subject: Subject, decision: Decision) -> None:
+        """The intent of a landing: placement and node rows with their tokens, before anything is asked of a cloud."""
+        assert decision.target is not None
+        job, offer = subject.job, decision.target.offer
+        attempt = len(tx.placements(job_id=job.id, open_only=False)) + 1
+        replaces = subject.active or subject.lost
+        purpose = Purpose.MOVE if subject.active else Purpose.RECOVER if subject.lost else Purpose.PLACE
+        placement = Placement(
+            id=f"{job.id}-p{attempt}",
+            job_id=job.id,
+            attempt=attempt,
+            offer=offer,
+            price_micro_usd_h=decision.target.price_micro_usd_h,
+            purpose=purpose,
+            project_id=job.project_id,
+            created_by=f"policy:{decision.policy}",
+            created_at_ms=decision.at_ms,
+            decision_id=decision.id,
+            state_since_ms=decision.at_ms,
+            deadline_ms=self.rules.deadline_ms(PlacementState.INTENDED, decision.at_ms),
+            reason=decision.summary,
+            replaces=replaces.id if replaces else None,
+        )
+        seq = tx.emit(
+            Event(
+                "placement.intended",
+                decision.at_ms,
+                project_id=job.project_id,
+                job_id=job.id,
+                placement_id=placement.id,
+                data={
+                    "offer": offer.key,
+                    "purpose": str(purpose),
+                    "decision": decision.id,
+                    "reason": decision.summary,
+                },
+            )
+        )
+        tx.save(placement)
+        stem = self.ids.base32(26)
+        for rank in range(job.spec.resources.nodes):
+            tx.save(self._node(placement, rank, node_token(stem, rank), seq))
+
+    @staticmethod
+    def _node(placement: Placement, rank: int, token: str, event_seq: int) -> Node:
+        return Node(
+            token=token,
+            placement_id=placement.id,
+            job_id=placement.job_id,
+            rank=rank,
+            cloud=placement.offer.cloud,
+            region=placement.offer.region,
+            zone=placement.offer.zone,
+            project_id=placement.project_id,
+            created_by=placement.created_by,
+            created_at_ms=placement.created_at_ms,
+            event_seq=event_seq,
+            state_since_ms=placement.created_at_ms,
+            reason="intended",
+        )
+
+    def _explain(self, job: Job, reason: str | None) -> None:
+        if reason is None or job.reason == reason:
+            return
+        with self.store.write() as tx:
+            fresh = tx.job(job.id)
+            if fresh is not None and not fresh.state.final:
+                tx.save(replace(fresh, reason=reason))
+
+
+def _stopped(tx: Tx) -> str | None:
+    """Why nothing that costs money may start now, or None."""
+    for switch in ("report_only", "paused"):
+        why = tx.switch(switch)
+        if why is not None:
+            return f"{switch.replace('_', ' ')}: {why}"
+    return None
+
+
+def _signature(decision: Decision) -> object:
+    """What makes an answer news: kind, target and which lines hold. Numbers drift with every poll and are none."""
+    lines: Sequence[tuple[str, bool | None]] = [(reason.line, reason.holds) for reason in decision.reasons]
+    target = decision.target.offer.key if decision.target else None
+    return (decision.kind, decision.acted, target, tuple(lines))
