@@ -59,7 +59,12 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
     """Write beside, then rename: a checkpoint that can be seen is whole."""
-    state = {"step": step, "model": model.state_dict(), "optimiser": optimiser.state_dict(), "rng": torch.get_rng_state()}
+    state = {
+        "step": step,
+        "model": model.state_dict(),
+        "optimiser": optimiser.state_dict(),
+        "rng": torch.get_rng_state(),
+    }
     target = folder / f"step-{step:06d}.pt"
     beside = folder / f".{target.name}.tmp"
     torch.save(state, beside)
@@ -90,7 +95,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--steps", type=int, default=400)
     arguments.add_argument("--save-every", type=int, default=20)
-    arguments.add_argument("--checkpoints", type=Path, default=Path(os.environ.get("BROKER_CHECKPOINT_DIR", "checkpoints")))
+    arguments.add_argument(
+        "--checkpoints", type=Path, default=Path(os.environ.get("BROKER_CHECKPOINT_DIR", "checkpoints"))
+    )
     options = arguments.parse_args()
 
     signal.signal(signal.SIGTERM, ask_to_stop)
