@@ -21,7 +21,6 @@ class JobState(StrEnum):
     RUNNING = "running"
     MOVING = "moving"
     RECOVERING = "recovering"
-    PAUSED = "paused"
     CANCELLING = "cancelling"
     SUCCEEDED = "succeeded"
     FAILED = "failed"

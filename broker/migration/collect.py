@@ -20,6 +20,7 @@ from broker.core.ports import Clock, CloudNode, CloudState, Provider
 from broker.migration.blocking import Blocking
 from broker.migration.reconcile import CALL_TIMEOUT_S, latch_report_only
 from broker.migration.rules import Rules
+from broker.store.access import REPORT_ONLY
 from broker.store.state import StateStore, Tx
 
 log = structlog.get_logger(__name__)
@@ -84,7 +85,7 @@ class Collector:
                 continue
             with self.store.read() as tx:
                 finding = judge(tx, listed, self.store.installation_id, self.clock.now_ms(), self.rules)
-                report_only = tx.switch("report_only") is not None
+                report_only = tx.switch(REPORT_ONLY)
             self.unowned[cloud] = len(finding.unowned) + len(finding.waiting)
             if finding.newer:
                 tokens = ", ".join(m.token for m in finding.newer[:3])

@@ -150,7 +150,7 @@ class Decider:
             lost=lost,
             moved_at_ms=max(moves, default=None),
             moves_24h=sum(1 for at in moves if at > now_ms - _DAY_MS),
-            hold=tx.hold(job.id, policy.name),
+            hold=Hold(*wish) if (wish := tx.hold(job.id, policy.name)) else None,
             measured_steps_per_s={active.offer.gpu: speed} if active and speed else {},
         )
         assert last is None or last.attempt == len(placements), "attempts count every placement of the job"
@@ -296,11 +296,10 @@ class Decider:
 
 def _stopped(tx: Tx) -> str | None:
     """Why nothing that costs money may start now, or None."""
-    for switch in ("report_only", "paused"):
-        why = tx.switch(switch)
-        if why is not None:
-            return f"{switch.replace('_', ' ')}: {why}"
-    return None
+    on = next((switch for switch in tx.switches() if switch.value), None)
+    if on is None:
+        return None
+    return f"{on.name.replace('_', ' ')} by {on.set_by}" + (f": {on.reason}" if on.reason else "")
 
 
 def _signature(decision: Decision) -> object:

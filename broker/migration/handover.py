@@ -90,7 +90,7 @@ def _finished(plan: Plan, placement: Placement, beats: list[Beat]) -> bool:
         return False
     if not all(b.job.saved for b in beats):
         error = next((b.store_error for b in beats if b.store_error), "uploading")
-        plan.job(job, reason=f"finished, last checkpoint not yet in the store: {error}")
+        plan.placement(placement, reason=f"finished, last checkpoint not yet in the store: {error}")
         return False
     _end(plan, job, placement, JobState.SUCCEEDED, 0, "finished")
     return True

@@ -6,6 +6,8 @@ from broker.migration.effects import CreateNode, DeleteNode, FindNode
 from broker.migration.view import Plan
 
 _MS = 1000
+# A delete may be lost like any other request; so it is repeated, at a pace no cloud minds.
+_DELETE_AGAIN_MS = 30_000
 
 
 def tend_nodes(plan: Plan, placement: Placement) -> None:
@@ -114,9 +116,8 @@ def ask_for_end(plan: Plan, node: Node, placement: Placement) -> None:
         return
     if plan.report_only:
         return
-    due_ms = (node.delete_sent_at_ms or 0) + round(plan.rules.find_every_s * 3 * _MS)
-    if node.delete_sent_at_ms is None or plan.now_ms >= due_ms:
+    if node.delete_sent_at_ms is not None:
+        plan.effects.append(FindNode(node.token))
+    if node.delete_sent_at_ms is None or plan.now_ms >= node.delete_sent_at_ms + _DELETE_AGAIN_MS:
         plan.node(node, delete_sent_at_ms=plan.now_ms)
         plan.effects.append(DeleteNode(node.token))
-    else:
-        plan.effects.append(FindNode(node.token))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from broker.checkpoint.commits import CheckpointStore
-from broker.core.errors import BrokerError, Conflict, ProviderError, UnknownOutcome
-from broker.core.model import Event, Job, Node, Placement
+from broker.core.errors import BrokerError, Conflict, LeaseLost, ProviderError, UnknownOutcome
+from broker.core.model import Job, Node, Placement
 from broker.core.ports import Clock, CloudNode, CloudState, LaunchRequest, Provider
 from broker.migration.blocking import Blocking
 from broker.migration.effects import CreateNode, DeleteNode, Effect, Fence, FindNode
@@ -23,6 +23,7 @@ from broker.migration.settle import Outcome, settle_create, settle_fence, settle
 from broker.migration.view import START_FAILED, Plan
 from broker.policy.load import PolicySet
 from broker.policy.schema import OnInconclusive
+from broker.store.access import PAUSED, REPORT_ONLY
 from broker.store.history import HistoryStore
 from broker.store.state import StateStore, Tx
 
@@ -71,13 +72,13 @@ class Reconciler:
             await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     def _on_inconclusive(self, plan: Plan) -> dict[str, OnInconclusive]:
-        verdicts = {}
-        for placement in plan.placements.values():
-            job = plan.jobs[placement.job_id]
-            policy = self.policies.by_name(job.policy) if job.policy else None
-            if policy is not None:
-                verdicts[placement.id] = policy.verify.on_inconclusive
-        return verdicts
+        policies = self.policies.policies
+        jobs = {p.id: plan.jobs[p.job_id] for p in plan.placements.values()}
+        return {
+            placement_id: policies[job.policy].verify.on_inconclusive
+            for placement_id, job in jobs.items()
+            if job.policy is not None and job.policy in policies
+        }
 
     def _save(self, tx: Tx, plan: Plan) -> None:
         for event in plan.events:
@@ -110,8 +111,8 @@ class Reconciler:
                 await self._fence(effect)
             else:
                 await self._node_effect(effect)
-        except Conflict:
-            raise
+        except LeaseLost:
+            log.critical("daemon.replaced", effect=repr(effect))
         except Exception:
             log.exception("effect.crashed", effect=repr(effect))
         finally:
@@ -178,9 +179,11 @@ class Reconciler:
             head = await self.blocking.call(
                 "store", lambda: self.checkpoints.fence(effect.job_id, effect.generation), CALL_TIMEOUT_S
             )
+        except LeaseLost:
+            raise
         except Conflict as error:
             # HEAD is ahead of every row that we have: this database has been restored from an older copy.
-            latch_report_only(self.store, self.clock.now_ms(), f"job {effect.job_id}: {error}")
+            latch_report_only(self.store, f"job {effect.job_id}: {error}")
             return
         except (BrokerError, TimeoutError) as error:
             log.warning("fence.failed", job=effect.job_id, generation=effect.generation, error=str(error))
@@ -212,20 +215,18 @@ def load(tx: Tx, now_ms: int, rules: Rules) -> Plan:
         jobs.values(),
         placements,
         nodes,
-        paused=tx.switch("paused") is not None,
-        report_only=tx.switch("report_only") is not None,
+        paused=tx.switch(PAUSED),
+        report_only=tx.switch(REPORT_ONLY),
         start_failures=failures,
     )
 
 
-def latch_report_only(store: StateStore, now_ms: int, why: str) -> None:
+def latch_report_only(store: StateStore, why: str) -> None:
     """No creates, fences or deletes until an operator has looked: the rows are older than the world."""
 
     log.error("daemon.report_only", reason=why)
     with store.write() as tx:
-        if tx.switch("report_only") is None:
-            tx.set_switch("report_only", why)
-            tx.emit(Event("daemon.report_only", now_ms, data={"reason": why}))
+        tx.set_switch(REPORT_ONLY, True, reason=why)
 
 
 def as_cloud_node(node: Node) -> CloudNode:

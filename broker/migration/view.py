@@ -121,6 +121,8 @@ class Plan:
         elif reason is not None:
             fields["reason"] = reason
         new = replace(job, **fields)
+        if new == job:
+            return job
         self.jobs[job.id] = self.changed[f"job {job.id}"] = new
         return new
 
@@ -153,6 +155,8 @@ class Plan:
         elif reason is not None:
             fields["reason"] = reason
         new = replace(placement, **fields)
+        if new == placement:
+            return placement
         self.placements[placement.id] = self.changed[f"placement {placement.id}"] = new
         return new
 
@@ -177,6 +181,8 @@ class Plan:
         elif reason is not None:
             fields["reason"] = reason
         new = replace(node, **fields)
+        if new == node:
+            return node
         self.nodes[node.token] = self.changed[f"node {node.token}"] = new
         return new
 
