@@ -277,6 +277,8 @@ def parse(text: str, file: str, error: type[UsageError] = UsageError) -> Mapped:
         raise error(f"not YAML: {str(problem).splitlines()[0]}", place(0, 0)) from None
     except RecursionError:
         raise error("nested too deeply", place(0, 0)) from None
+    except OverflowError:  # ruamel 0.19 hands the code of an escape to chr() unchecked
+        raise error("not YAML: an escape (\\U...) names no character", place(0, 0)) from None
 
 
 def suggest(name: str, options: Iterable[str]) -> str | None:
