@@ -1,0 +1,217 @@
+"""``history.db``: every price change that was ever seen, with both of its times, and every poll.
+
+Only changes are points; a `poll` row says that we looked, so that "no change" and "we were blind" differ.
+A price has two times: `effective_at`, by the cloud's word, and `observed_at`, ours. Money is computed from the
+first, and a back-test may only know what had been observed.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Row, Select, Table, insert, select, update
+
+from broker.core.offer import Market, Offer, Quote, RawQuote
+from broker.core.plain import from_plain, to_plain
+from broker.store.engines import Engines, open_engines
+from broker.store.ingest import OFFER_FIELDS, ingest
+from broker.store.migrate import migrate
+from broker.store.prices import OFFER, POLL, PRICE_NOW, PRICE_POINT, QUARANTINE, SOURCE
+
+_MARKET = OFFER_FIELDS.index("market")
+
+
+@dataclass(frozen=True)
+class Poll:
+    """One look at a cloud's prices.
+
+    Attributes:
+        ok: False when any page failed: a partial poll is a failed one.
+        offers: Prices that were read.
+        changes: How many of them were news.
+        error: What went wrong, for a person.
+    """
+
+    cloud: str
+    started_at_ms: int
+    ended_at_ms: int
+    ok: bool
+    offers: int = 0
+    changes: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A reading that is kept and not believed.
+
+    Attributes:
+        raw: As the provider read it.
+        reason: Why it is not believed.
+        times_seen: How many polls have said the same.
+    """
+
+    raw: RawQuote
+    reason: str
+    first_seen_ms: int
+    last_seen_ms: int
+    times_seen: int
+
+
+class HistoryStore:
+    """Owner of ``history.db`` until `close`. Safe for use from several threads; writers wait for each other."""
+
+    def __init__(self, engines: Engines) -> None:
+        self._engines = engines
+
+    @classmethod
+    def open(cls, path: Path) -> "HistoryStore":
+        """Open or make it, and bring it to this release's schema.
+
+        Raises:
+            BrokerError: it was written by a newer release.
+            SettingsError: the path is no place for a database.
+        """
+        migrate(path, "history")
+        return cls(open_engines(path, synchronous="NORMAL"))
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engines.dispose()
+
+    # -- prices -------------------------------------------------------------------------------------------------------
+
+    def ingest(self, quotes: Iterable[Quote]) -> int:
+        """Take accepted quotes in, in one transaction; returns how many were changes.
+
+        Quotes may come late and in any order: a point is a change when the price as of its `effective_at` differs.
+        The newest by `effective_at` is the price now, and seeing it again only makes it younger.
+        """
+        with self._engines.writer.begin() as connection:
+            return ingest(connection, quotes)
+
+    def now(self) -> dict[str, Quote]:
+        """The price now of every offer, by offer key, whatever its age."""
+        with self._engines.reader.connect() as connection:
+            quotes = [_quote(row) for row in connection.execute(_quotes_from(PRICE_NOW))]
+        return {quote.offer.key: quote for quote in quotes}
+
+    def points(self, offer_key: str, from_ms: int, to_ms: int) -> list[Quote]:
+        """Changes of one offer with ``from_ms <= effective_at < to_ms``, and the last one before them, in order.
+
+        The first one therefore says what held at `from_ms`, where that is known. Two points of one moment are a
+        price and its later correction; the later one holds.
+        """
+        point = PRICE_POINT.c
+        query = _quotes_from(PRICE_POINT).where(OFFER.c.key == offer_key)
+        inside = query.where(point.effective_at_ms >= from_ms, point.effective_at_ms < to_ms)
+        before = query.where(point.effective_at_ms < from_ms)
+        with self._engines.reader.connect() as connection:
+            last = connection.execute(
+                before.order_by(point.effective_at_ms.desc(), point.observed_at_ms.desc()).limit(1)
+            ).all()
+            rest = connection.execute(inside.order_by(point.effective_at_ms, point.observed_at_ms)).all()
+        return [_quote(row) for row in (*last, *rest)]
+
+    # -- polls and quarantine -----------------------------------------------------------------------------------------
+
+    def record_poll(self, poll: Poll) -> None:
+        """Keep that we looked."""
+        with self._engines.writer.begin() as connection:
+            connection.execute(insert(POLL).values(**asdict(poll) | {"ok": int(poll.ok)}))
+
+    def polls(self, cloud: str | None = None, limit: int = 100) -> list[Poll]:
+        """Polls, newest first."""
+        query = select(POLL).order_by(POLL.c.started_at_ms.desc(), POLL.c.id.desc()).limit(limit)
+        if cloud is not None:
+            query = query.where(POLL.c.cloud == cloud)
+        with self._engines.reader.connect() as connection:
+            rows = connection.execute(query).all()
+        return [
+            Poll(
+                row.cloud,
+                row.started_at_ms,
+                row.ended_at_ms,
+                bool(row.ok),
+                row.offers,
+                row.changes,
+                row.error,
+            )
+            for row in rows
+        ]
+
+    def quarantine(self, raw: RawQuote, observed_at_ms: int, reason: str) -> int:
+        """Keep a reading that is not believed; returns how often this offer has now shown this price in a row."""
+        table = QUARANTINE.c
+        mine = (table.offer_key == raw.offer.key, table.released_at_ms.is_(None))
+        with self._engines.writer.begin() as connection:
+            row = connection.execute(select(QUARANTINE).where(*mine)).one_or_none()
+            if row is not None and (row.price_text, row.reason) == (raw.price_text, reason):
+                seen = int(row.times_seen) + 1
+                values = {"times_seen": seen, "last_seen_ms": observed_at_ms}
+                connection.execute(update(QUARANTINE).where(table.id == row.id).values(**values))
+                return seen
+            connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=observed_at_ms))
+            connection.execute(
+                insert(QUARANTINE).values(
+                    offer_key=raw.offer.key,
+                    offer=json.dumps(to_plain(raw.offer)),
+                    price_text=raw.price_text,
+                    currency=raw.currency,
+                    effective_at_ms=raw.effective_at_ms,
+                    source=raw.source,
+                    reason=reason,
+                    first_seen_ms=observed_at_ms,
+                    last_seen_ms=observed_at_ms,
+                    times_seen=1,
+                )
+            )
+        return 1
+
+    def release(self, offer_key: str, at_ms: int) -> None:
+        """The offer's newest reading is believed again; what was quarantined stays on record."""
+        table = QUARANTINE.c
+        with self._engines.writer.begin() as connection:
+            mine = (table.offer_key == offer_key, table.released_at_ms.is_(None))
+            connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=at_ms))
+
+    def quarantined(self) -> dict[str, Quarantined]:
+        """What is in quarantine now, by offer key."""
+        query = select(QUARANTINE).where(QUARANTINE.c.released_at_ms.is_(None)).order_by(QUARANTINE.c.id)
+        with self._engines.reader.connect() as connection:
+            rows = connection.execute(query).all()
+        return {
+            row.offer_key: Quarantined(
+                RawQuote(
+                    from_plain(Offer, json.loads(row.offer)),
+                    row.price_text,
+                    row.currency,
+                    row.effective_at_ms,
+                    row.source,
+                ),
+                row.reason,
+                row.first_seen_ms,
+                row.last_seen_ms,
+                row.times_seen,
+            )
+            for row in rows
+        }
+
+
+def _quotes_from(table: Table) -> Select[Any]:
+    offer = [OFFER.c[name] for name in OFFER_FIELDS]
+    return (
+        select(
+            *offer, table.c.price_micro_usd_h, table.c.effective_at_ms, table.c.observed_at_ms, SOURCE.c.name
+        )
+        .join(OFFER, OFFER.c.id == table.c.offer_id)
+        .join(SOURCE, SOURCE.c.id == table.c.source_id)
+    )
+
+
+def _quote(row: Row[Any]) -> Quote:
+    shape, price = list(row[: len(OFFER_FIELDS)]), row[len(OFFER_FIELDS) :]
+    shape[_MARKET] = Market(shape[_MARKET])
+    return Quote(Offer(*shape), *price)
