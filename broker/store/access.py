@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-from sqlmodel import select
+from sqlmodel import col, select
 
 from broker.core.errors import Conflict, NotFound
 from broker.core.model import Event
@@ -18,19 +19,32 @@ REPORT_ONLY = (
 SWITCHES = (PAUSED, REPORT_ONLY)
 
 
+class Role(StrEnum):
+    """What a token may do; each may do what the ones before it may."""
+
+    VIEWER = "viewer"
+    ENGINEER = "engineer"
+    AUTHOR = "author"
+    OPERATOR = "operator"
+
+    def covers(self, needed: "Role") -> bool:
+        """Whether this role may do what `needed` may."""
+        order = list(Role)
+        return order.index(self) >= order.index(needed)
+
+
 @dataclass(frozen=True)
 class Token:
     """A bearer token. The secret itself is shown once and never stored.
 
     Attributes:
         name: Of the person or machine that uses it; `created_by` of what it makes.
-        role: ``viewer``, ``engineer``, ``author`` or ``operator``; what they may do is the API's business.
         sha256: Of the secret.
         created_by: Who made the token.
     """
 
     name: str
-    role: str
+    role: Role
     project_id: str
     sha256: str
     created_by: str
@@ -88,12 +102,13 @@ class Access(Rows):
         """All tokens, revoked ones too, by name."""
         return [_token(row) for row in self._session.exec(select(TokenRow).order_by(TokenRow.name))]
 
-    def token_by_hash(self, sha256: str) -> Token | None:
-        """The token with that hash, revoked or not, or None."""
-        row = self._session.exec(select(TokenRow).where(TokenRow.sha256 == sha256)).one_or_none()
+    def token_by_sha256(self, sha256: str) -> Token | None:
+        """The token with that hash, unless it is revoked."""
+        query = select(TokenRow).where(TokenRow.sha256 == sha256, col(TokenRow.revoked_at_ms).is_(None))
+        row = self._session.exec(query).one_or_none()
         return None if row is None else _token(row)
 
-    def add_token(self, name: str, role: str, project_id: str, sha256: str, created_by: str) -> Token:
+    def add_token(self, name: str, role: Role, project_id: str, sha256: str, created_by: str) -> Token:
         """A new token.
 
         Raises:
@@ -107,7 +122,7 @@ class Access(Rows):
         now_ms = self._clock.now_ms()
         row = TokenRow(
             name=name,
-            role=role,
+            role=Role(role).value,
             project_id=project_id,
             sha256=sha256,
             created_by=created_by,
@@ -179,4 +194,4 @@ class Access(Rows):
 
 
 def _token(row: TokenRow) -> Token:
-    return Token(**row.model_dump())
+    return Token(**row.model_dump() | {"role": Role(row.role)})
