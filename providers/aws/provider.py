@@ -1,0 +1,126 @@
+"""EC2 as a `Provider`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from broker.core.errors import ProviderError
+from broker.core.money import micro_usd
+from broker.core.offer import BillingRule, Market, Offer, RawQuote
+from broker.core.ports import Check, Clock, CloudNode, LaunchRequest
+from providers.aws.clients import Clients
+from providers.aws.errors import translated
+from providers.aws.nodes import BILLED_STATES, TAG_INSTALLATION, launch_parameters, node_of
+from providers.aws.prices import Prices
+from providers.aws.settings import AwsOptions, parse
+
+
+def open_provider(options: Mapping[str, Any], clock: Clock, installation_id: str) -> "AwsProvider":
+    """See `providers.registry.open_provider`."""
+    return AwsProvider(parse(options), clock, installation_id)
+
+
+class AwsProvider:
+    """One AWS account."""
+
+    cloud = "aws"
+
+    def __init__(self, options: AwsOptions, clock: Clock, installation_id: str) -> None:
+        self._options = options
+        self._installation_id = installation_id
+        self._clients = Clients(options)
+        self._prices = Prices(options, self._clients, clock)
+
+    def quotes(self) -> list[RawQuote]:
+        """Spot and on-demand prices of every configured region; all or nothing."""
+        return self._prices.quotes()
+
+    def create(self, request: LaunchRequest) -> CloudNode:
+        """One instance. ``ClientToken`` makes a resent request the same instance.
+
+        Raises:
+            OutOfCapacity, OutOfQuota, Throttled, Denied, Invalid, UnknownOutcome, ProviderDown: see `core.errors`.
+        """
+        offer = request.offer
+        doing = f"renting {offer.instance_type} in {offer.zone}"
+        parameters = launch_parameters(request, self._options)
+        with translated(doing, creating=True):
+            reply = self._clients.ec2(offer.region).run_instances(**parameters)
+        return node_of(reply["Instances"][0], offer.region)
+
+    def find(self, token: str, region: str, zone: str) -> CloudNode | None:
+        """By client token; a terminated instance stays visible for about an hour."""
+        found = self._describe(region, [{"Name": "client-token", "Values": [token]}])
+        # A token is one instance for ever, but it never hurts to prefer the one that may cost money.
+        return min(found, key=lambda node: node.ended_at_ms is not None, default=None)
+
+    def list_owned(self) -> Sequence[CloudNode]:
+        """By our tag, in every configured region; terminated ones left out."""
+        filters = [
+            {"Name": f"tag:{TAG_INSTALLATION}", "Values": [self._installation_id]},
+            {"Name": "instance-state-name", "Values": list(BILLED_STATES)},
+        ]
+        return [node for region in self._options.regions for node in self._describe(region, filters)]
+
+    def delete(self, node: CloudNode) -> None:
+        """Terminate; its disks and its interface go with it (``DeleteOnTermination``)."""
+        doing = f"terminating {node.provider_id}"
+        with translated(doing):
+            try:
+                self._clients.ec2(node.region).terminate_instances(InstanceIds=[node.provider_id])
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") != "InvalidInstanceID.NotFound":
+                    raise
+
+    def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
+        """By place: same zone free, other zone, other region, internet."""
+        options = self._options
+        if to_offer is None or to_offer.cloud != self.cloud:
+            return micro_usd(options.egress_internet_usd_gib)
+        if to_offer.region != from_offer.region:
+            return micro_usd(options.egress_region_usd_gib)
+        return 0 if to_offer.zone == from_offer.zone else micro_usd(options.egress_zone_usd_gib)
+
+    def billing_rule(self, market: Market) -> BillingRule:
+        """Linux: by the second, a minute at least; spot that EC2 takes back within the first hour is free."""
+        return BillingRule(
+            unit_s=1,
+            minimum_s=60,
+            free_if_interrupted_within_s=3600 if market is Market.SPOT else 0,
+            source="docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html, 2026-11",
+        )
+
+    def check(self) -> Sequence[Check]:
+        """Who we are; for each region whether we may read, and have an image."""
+        checks = [_checked("aws: credentials", self._identity)]
+        for region in self._options.regions:
+            checks.append(_checked(f"aws: {region}: list instances", partial(self._may_list, region)))
+            image = self._options.image_in(region)
+            detail = image or f"none; add {region} to clouds.aws.image_id"
+            checks.append(Check(f"aws: {region}: image", image is not None, detail))
+        return checks
+
+    def _describe(self, region: str, filters: list[dict[str, Any]]) -> list[CloudNode]:
+        with translated(f"listing instances in {region}"):
+            pages = self._clients.ec2(region).get_paginator("describe_instances").paginate(Filters=filters)
+            found = [item for page in pages for group in page["Reservations"] for item in group["Instances"]]
+        return [node_of(instance, region) for instance in found]
+
+    def _identity(self) -> str:
+        with translated("asking who we are"):
+            reply = self._clients.sts().get_caller_identity()
+        return str(reply["Arn"])
+
+    def _may_list(self, region: str) -> str:
+        return (
+            f"{len(self._describe(region, [{'Name': 'instance-state-name', 'Values': ['running']}]))} running"
+        )
+
+
+def _checked(name: str, ask: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, ask())
+    except ProviderError as error:
+        return Check(name, False, str(error))

@@ -1,0 +1,72 @@
+"""Options of `[clouds.gcp]`."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from providers.options import Options, parse_options
+
+COMPUTE = "https://compute.googleapis.com"
+BILLING = "https://cloudbilling.googleapis.com"
+
+
+class GcpOptions(Options):
+    """Everything of a project that a launch needs.
+
+    Without `credentials_file`, Application Default Credentials are used.
+    """
+
+    project: str = Field(min_length=1, description="project id")
+    regions: tuple[str, ...] = Field(min_length=1, description='regions to rent in: ["us-central1"]')
+    machine_types: tuple[str, ...] = Field(
+        default=("a2-*", "a3-*", "a4-*", "g2-*"), min_length=1, description="machine types, with *"
+    )
+    image: str = Field(
+        min_length=1, description="boot image: projects/P/global/images/NAME or .../images/family/NAME"
+    )
+    disk_type: str | None = Field(
+        default=None,
+        description="boot disk type; default hyperdisk-balanced where a type takes no other, else pd-balanced",
+    )
+    network: str = Field(default="global/networks/default", description="used where no subnetwork is given")
+    subnetworks: Mapping[str, str] = Field(default_factory=dict, description="subnetwork by region")
+    external_ip: bool = Field(default=True, description="false needs Cloud NAT, or nodes cannot dial out")
+    network_tags: tuple[str, ...] = Field(default=(), description="for firewall rules")
+    service_account: str | None = Field(default=None, description="e-mail of the nodes' own service account")
+    credentials_file: Path | None = Field(default=None, description="service account key; default: ADC")
+    ca_file: Path | None = Field(default=None, description="CA bundle for the endpoints")
+    endpoint_compute: str | None = Field(
+        default=None, description="URL instead of the vendor's Compute Engine"
+    )
+    endpoint_billing: str | None = Field(
+        default=None, description="URL instead of the vendor's Cloud Billing"
+    )
+    timeout_s: float = Field(default=30.0, gt=0, le=300, description="of one call, real time")
+    create_wait_s: float = Field(
+        default=60.0, gt=0, le=600, description="for a create to be decided, real time"
+    )
+    egress_internet_usd_gib: Decimal = Field(default=Decimal("0.12"), ge=0, description="to the internet")
+    egress_region_usd_gib: Decimal = Field(default=Decimal("0.02"), ge=0, description="to another region")
+    egress_zone_usd_gib: Decimal = Field(default=Decimal("0.01"), ge=0, description="between zones")
+
+
+def parse(options: Mapping[str, Any]) -> GcpOptions:
+    """Strictly.
+
+    Raises:
+        SettingsError: an option is wrong; the text names the key.
+    """
+    return parse_options(GcpOptions, "gcp", options)
+
+
+def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:
+    """The endpoints that are Google's own: those not overridden, and overrides that point to Google."""
+    parsed = parse(options)
+    urls = [parsed.endpoint_compute or COMPUTE, parsed.endpoint_billing or BILLING]
+    return [
+        url for url in urls if (urlsplit(url).hostname or "").endswith((".googleapis.com", ".google.com"))
+    ]

@@ -1,0 +1,48 @@
+"""Options of a cloud, as `[clouds.NAME]` has them, into a strict model; every mistake names its key."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from broker.core.errors import SettingsError
+
+
+class Options(BaseModel):
+    """Base of every cloud's options: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+M = TypeVar("M", bound=Options)
+
+
+def parse_options(kind: type[M], cloud: str, options: Mapping[str, Any]) -> M:
+    """Check `options` against a cloud's model.
+
+    Raises:
+        SettingsError: a key is unknown, missing or of the wrong kind; the text names it and, where one comes
+            close, the key that was probably meant.
+    """
+    try:
+        return kind.model_validate(dict(options))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        path = ".".join(str(part) for part in ("clouds", cloud, *first["loc"]))
+        if first["type"] == "extra_forbidden":
+            raise SettingsError(f"{path}: unknown key", hint=_suggestion(kind, first["loc"])) from error
+        if first["type"] == "missing":
+            raise SettingsError(f"{path}: missing", hint=_description(kind, first["loc"])) from error
+        raise SettingsError(f"{path}: {first['msg']}", hint=_description(kind, first["loc"])) from error
+
+
+def _suggestion(kind: type[Options], loc: tuple[int | str, ...]) -> str:
+    known = sorted(kind.model_fields)
+    close = difflib.get_close_matches(str(loc[-1]), known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
+
+
+def _description(kind: type[Options], loc: tuple[int | str, ...]) -> str | None:
+    field = kind.model_fields.get(str(loc[0])) if loc else None
+    return field.description if field else None

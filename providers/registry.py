@@ -1,0 +1,59 @@
+"""Which clouds there are, and how to open one. A vendor's SDK is imported when its cloud is opened, not before."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from broker.core.errors import SettingsError
+from broker.core.ports import Clock, Provider
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Where a cloud's code is.
+
+    Attributes:
+        provider: Module with ``open_provider(options, clock, installation_id)``.
+        settings: Module with ``vendor_endpoints(options)``; imports no SDK.
+    """
+
+    provider: str
+    settings: str
+
+
+CLOUDS: Mapping[str, Cloud] = {
+    "aws": Cloud("providers.aws.provider", "providers.aws.settings"),
+    "gcp": Cloud("providers.gcp.provider", "providers.gcp.settings"),
+    "local": Cloud("providers.local.provider", "providers.local.settings"),
+}
+
+
+def open_provider(cloud: str, options: Mapping[str, Any], clock: Clock, installation_id: str) -> Provider:
+    """A provider for `cloud`. Nothing is called yet: bad credentials show at the first call, or in `check`.
+
+    Raises:
+        SettingsError: no such cloud, or an option is wrong; the text names the key.
+    """
+    module = import_module(_cloud(cloud).provider)
+    opened: Callable[[Mapping[str, Any], Clock, str], Provider] = module.open_provider
+    return opened(options, clock, installation_id)
+
+
+def vendor_endpoints(cloud: str, options: Mapping[str, Any]) -> list[str]:
+    """The endpoints in use that are the vendor's own. While there is one, our clock must be the world's.
+
+    Raises:
+        SettingsError: no such cloud, or an option is wrong.
+    """
+    module = import_module(_cloud(cloud).settings)
+    found: Callable[[Mapping[str, Any]], list[str]] = module.vendor_endpoints
+    return found(options)
+
+
+def _cloud(name: str) -> Cloud:
+    if name not in CLOUDS:
+        raise SettingsError(
+            f"clouds.{name}: no provider for this cloud", hint=f"there are {', '.join(CLOUDS)}"
+        )
+    return CLOUDS[name]
