@@ -63,6 +63,12 @@ class Listing:
         """The offer key: ``aws/use1-az6/p5.48xlarge/spot``."""
         return f"{self.zone.cloud}/{self.zone.id}/{self.type.name}/{self.market}"
 
+    @property
+    def tariff(self) -> tuple[str, str, str, str]:
+        """What has one price: listings of equal tariff are always equally dear."""
+        zonal = self.zone.cloud == "aws" and self.market == "spot"
+        return (self.zone.cloud, self.zone.id if zonal else self.zone.region, self.type.name, self.market)
+
 
 @dataclass(frozen=True)
 class SkuParts:
@@ -80,7 +86,7 @@ TYPES: dict[str, InstanceType] = {
         InstanceType("aws", "p5.4xlarge", "H100-SXM5-80GB", "H100", 1, 81920, 16, 256, "none", "efa"),
         InstanceType("aws", "p4d.24xlarge", "A100-SXM4-40GB", "A100", 8, 40960, 96, 1152, "nvlink", "efa"),
         InstanceType("aws", "g6.xlarge", "L4-24GB", "L4", 1, 22888, 4, 16, "none"),
-        InstanceType("aws", "g5.xlarge", "A10G-24GB", "A10G", 1, 24576, 4, 16, "none"),
+        InstanceType("aws", "g5.xlarge", "A10G-24GB", "A10G", 1, 22888, 4, 16, "none"),
         InstanceType(
             "gcp",
             "a3-highgpu-1g",

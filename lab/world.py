@@ -151,23 +151,18 @@ class World:
     # Prices and stock
 
     def set_price(self, offer_key: str, price_micro_usd_h: int) -> None:
-        """Set a pool's price from this second on; on GCP, of all zones of its region, as SKUs are sold there.
+        """Set a pool's price from this second on, and of every pool that the cloud prices together with it.
 
-        Machines whose bid is now too low get the cloud's notice.
+        AWS spot has a price a zone; AWS on-demand and everything of GCP has one a region. Machines whose bid is now
+        too low get the cloud's notice.
 
         Raises:
             UnknownPool: no such pool.
         """
         with self._turn() as now_s:
-            listing = self.pool(offer_key).listing
+            tariff = self.pool(offer_key).listing.tariff
             for pool in self.pools.values():
-                other = pool.listing
-                same_sku = listing.zone.cloud == "gcp" and (other.zone.region, other.type, other.market) == (
-                    listing.zone.region,
-                    listing.type,
-                    listing.market,
-                )
-                if (pool.key == offer_key or same_sku) and pool.change(now_s, price_micro_usd_h):
+                if pool.listing.tariff == tariff and pool.change(now_s, price_micro_usd_h):
                     self._note(
                         now_s, Happening.PRICE, offer_key=pool.key, price_micro_usd_h=price_micro_usd_h
                     )

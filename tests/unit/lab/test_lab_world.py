@@ -14,37 +14,19 @@ from lab.machines import (
     UnknownPool,
 )
 from lab.world import Happening, World
+from tests.clocks import ManualClock
 
 SPOT = "aws/use1-az6/p5.4xlarge/spot"
 GCP = "gcp/us-central1-a/a3-highgpu-1g/spot"
-START_MS = 1_796_040_000_000
-
-
-class HandClock:
-    """A clock that only a test moves."""
-
-    rate = 1.0
-
-    def __init__(self) -> None:
-        self.ms = START_MS
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    async def sleep(self, seconds: float) -> None:
-        self.ms += round(seconds * 1000)
-
-    def pass_s(self, seconds: float) -> None:
-        self.ms += round(seconds * 1000)
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def world(clock: HandClock) -> World:
+def world(clock: ManualClock) -> World:
     return World(clock, Scenario.of({"prices": {SPOT: "3.60", GCP: "7.20"}}))
 
 
@@ -57,13 +39,13 @@ def cost(world: World, machine: str) -> tuple[int, str]:
     return line.cost_micro_usd, line.why
 
 
-def test_a_bill_is_the_integral_of_the_price(world: World, clock: HandClock) -> None:
+def test_a_bill_is_the_integral_of_the_price(world: World, clock: ManualClock) -> None:
     machine = create(world)
-    clock.pass_s(3 + 600)  # pending 3 s, then ten minutes at $3.60/h = $0.60
+    clock.advance(3 + 600)  # pending 3 s, then ten minutes at $3.60/h = $0.60
     world.set_price(SPOT, 7_200_000)
-    clock.pass_s(1800)  # half an hour at $7.20/h = $3.60
+    clock.advance(1800)  # half an hour at $7.20/h = $3.60
     world.terminate(machine)
-    clock.pass_s(5000)  # after the end nothing is billed
+    clock.advance(5000)  # after the end nothing is billed
     assert cost(world, machine) == (4_200_000, "per_second")
 
 
@@ -78,10 +60,10 @@ def test_a_bill_is_the_integral_of_the_price(world: World, clock: HandClock) -> 
     ],
 )
 def test_each_cloud_has_its_rule(
-    world: World, clock: HandClock, key: str, by_cloud: bool, ran_s: int, expected: tuple[int, str]
+    world: World, clock: ManualClock, key: str, by_cloud: bool, ran_s: int, expected: tuple[int, str]
 ) -> None:
     machine = create(world, key)
-    clock.pass_s(3 + ran_s)
+    clock.advance(3 + ran_s)
     if by_cloud:
         world.interrupt(machine, 0)
     else:
@@ -89,11 +71,11 @@ def test_each_cloud_has_its_rule(
     assert cost(world, machine) == expected
 
 
-def test_a_machine_ended_while_pending_costs_nothing(world: World, clock: HandClock) -> None:
+def test_a_machine_ended_while_pending_costs_nothing(world: World, clock: ManualClock) -> None:
     machine = create(world)
-    clock.pass_s(1)
+    clock.advance(1)
     world.terminate(machine)
-    clock.pass_s(100)
+    clock.advance(100)
     assert cost(world, machine) == (0, "never_ran")
     assert world.machine(machine).state is MachineState.TERMINATED
 
@@ -106,14 +88,14 @@ def test_the_same_token_is_the_same_machine(world: World) -> None:
     assert len(world.machines()) == 1
 
 
-def test_a_name_is_free_again_only_after_the_end(world: World, clock: HandClock) -> None:
+def test_a_name_is_free_again_only_after_the_end(world: World, clock: ManualClock) -> None:
     first = create(world, GCP, name="bk-x-0")
     with pytest.raises(NameTaken):
         create(world, GCP, name="bk-x-0")
     world.terminate(first)
     with pytest.raises(NameTaken):
         create(world, GCP, name="bk-x-0")
-    clock.pass_s(5)
+    clock.advance(5)
     assert create(world, GCP, name="bk-x-0") != first
 
 
@@ -130,57 +112,57 @@ def test_stock_is_what_may_exist_at_once(world: World) -> None:
 
 
 def test_a_bid_below_the_price_is_refused_and_a_rise_above_it_interrupts(
-    world: World, clock: HandClock
+    world: World, clock: ManualClock
 ) -> None:
     with pytest.raises(PriceTooLow):
         create(world, max_price_micro_usd_h=3_500_000)
     machine = create(world, max_price_micro_usd_h=4_000_000)
-    clock.pass_s(10)
+    clock.advance(10)
     world.set_price(SPOT, 4_500_000)
     interruption = world.machine(machine).interruption
     assert interruption is not None
     assert interruption.deadline_s - interruption.noticed_s == 120
 
 
-def test_notice_then_end_by_the_cloud(world: World, clock: HandClock) -> None:
+def test_notice_then_end_by_the_cloud(world: World, clock: ManualClock) -> None:
     machine = create(world)
-    clock.pass_s(100)
+    clock.advance(100)
     world.interrupt(machine, 120)
-    clock.pass_s(119)
+    clock.advance(119)
     assert world.machine(machine).state is MachineState.RUNNING
-    clock.pass_s(1)
+    clock.advance(1)
     ended = world.machine(machine)
     assert (ended.state, ended.ended_by) == (MachineState.STOPPING, EndedBy.CLOUD)
 
 
-def test_one_who_leaves_during_the_notice_has_left_by_himself(world: World, clock: HandClock) -> None:
+def test_one_who_leaves_during_the_notice_has_left_by_himself(world: World, clock: ManualClock) -> None:
     machine = create(world)
-    clock.pass_s(103)
+    clock.advance(103)
     world.interrupt(machine, 120)
-    clock.pass_s(20)
+    clock.advance(20)
     world.terminate(machine)
-    clock.pass_s(500)
+    clock.advance(500)
     assert cost(world, machine) == (120_000, "per_second")
 
 
-def test_a_bounded_life_ends_by_itself(world: World, clock: HandClock) -> None:
+def test_a_bounded_life_ends_by_itself(world: World, clock: ManualClock) -> None:
     machine = create(world, GCP, max_life_s=1000)
-    clock.pass_s(5000)
+    clock.advance(5000)
     ended = world.machine(machine)
     assert ended.ended_by is EndedBy.LIFETIME
     assert ended.stopping_s == ended.created_s + 3 + 1000
 
 
-def test_lateness_changes_nothing(clock: HandClock) -> None:
+def test_lateness_changes_nothing() -> None:
     """A world that is looked at once an hour tells the same story as one that is looked at each second."""
     stories = []
     for step in (1, 3600):
-        clock.ms = START_MS
+        clock = ManualClock()
         world = World(clock, Scenario.of({"prices": {SPOT: "3.60"}}))
         machine = create(world)
         world.interrupt(machine, 1800)
         for _ in range(0, 3600, step):
-            clock.pass_s(step)
+            clock.advance(step)
             world.advance()
         stories.append((world.log(), world.bill()))
     assert stories[0] == stories[1]
@@ -201,15 +183,15 @@ def test_gcp_skus_add_up_to_the_price() -> None:
             assert total + parts.gpu_nano_usd_h * kind.gpus == listing.price_micro_usd_h * 1000
 
 
-def test_hold_cost_is_what_staying_would_have_cost(world: World, clock: HandClock) -> None:
+def test_hold_cost_is_what_staying_would_have_cost(world: World, clock: ManualClock) -> None:
     start = world.now_s()
-    clock.pass_s(1800)
+    clock.advance(1800)
     world.set_price(SPOT, 36_000_000)
-    clock.pass_s(1800)
+    clock.advance(1800)
     assert world.hold_cost(SPOT, start, start + 3600) == 1_800_000 + 18_000_000
 
 
-def test_listeners_hear_in_order_and_may_call_the_world(world: World, clock: HandClock) -> None:
+def test_listeners_hear_in_order_and_may_call_the_world(world: World, clock: ManualClock) -> None:
     heard: list[Happening] = []
 
     def listen(what: Happening, machine: object) -> None:
@@ -219,9 +201,9 @@ def test_listeners_hear_in_order_and_may_call_the_world(world: World, clock: Han
 
     world.subscribe(listen)
     create(world)
-    clock.pass_s(3)
+    clock.advance(3)
     world.advance()
-    clock.pass_s(5)
+    clock.advance(5)
     world.advance()
     assert heard == [Happening.CREATED, Happening.RUNNING, Happening.STOPPING, Happening.TERMINATED]
 
@@ -231,7 +213,7 @@ def test_what_is_not_sold_cannot_be_had(world: World) -> None:
         create(world, "aws/use1-az1/p5.48xlarge/spot")
 
 
-def test_a_scenario_goes_from_the_general_to_the_particular(clock: HandClock) -> None:
+def test_a_scenario_goes_from_the_general_to_the_particular(clock: ManualClock) -> None:
     world = World(clock, Scenario.of({"stock": {"gcp/*": 0, GCP: 2}, "prices": {"aws/*/spot": 1}}))
     assert world.free("gcp/us-central1-b/a3-highgpu-1g/spot") == 0
     assert world.free(GCP) == 2

@@ -1,0 +1,173 @@
+"""AWS: EC2, Pricing and STS on one HTTPS end point, which AWS's own models parse and write.
+
+Requests are parsed and replies serialised by botocore's service models (through moto's core, not its services), so a
+member that AWS does not know cannot be read or sent. Signatures are checked as AWS does: key, date, and the
+signature itself. The region is the one that the caller signed for.
+"""
+
+import hmac
+import logging
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from moto.core.parse import PROTOCOL_PARSERS
+from moto.core.serialize import SERIALIZERS
+from moto.core.utils import get_service_model
+from werkzeug.datastructures import Headers, MultiDict
+
+from lab.faces import DropConnection, Handler, Reply, Request
+from lab.faces.aws_ec2 import Ec2
+from lab.faces.aws_errors import CALLER, AwsError, Call, refusal
+from lab.faces.aws_pricing import Pricing
+from lab.faults import Fault, FaultKind
+from lab.world import World
+
+ACCOUNT = "123456789012"
+MAX_SKEW_S = 300  # Signature Version 4: "within five minutes of the current time"
+
+_SCOPE = re.compile(
+    r"^AWS4-HMAC-SHA256 Credential=([^/,]+)/(\d{8})/([a-z0-9-]+)/([a-z0-9]+)/aws4_request, ?"
+    r"SignedHeaders=([a-z0-9;-]+), ?Signature=([0-9a-f]{64})$"
+)
+_log = logging.getLogger("lab.aws")
+
+# Errors common to all services are not in the services' own models, and moto's serialiser says so each time.
+warnings.filterwarnings("ignore", message=r"Exception\(AwsError\)")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The account's one key pair."""
+
+    access_key: str
+    secret_key: str
+
+
+def create(world: World, keys: Keys) -> Handler:
+    """The face over a world."""
+    return Aws(world, keys).handle
+
+
+class Aws:
+    """Authentication, faults and protocol; what the calls mean is in `aws_ec2` and `aws_pricing`."""
+
+    def __init__(self, world: World, keys: Keys) -> None:
+        self._world = world
+        self._keys = keys
+        self._models = {name: get_service_model(name) for name in ("ec2", "pricing", "sts")}
+        self._operations: dict[str, Mapping[str, Callable[[Call], dict[str, Any]]]] = {
+            "ec2": Ec2(world).operations,
+            "pricing": Pricing(world).operations,
+            "sts": {"GetCallerIdentity": _caller},
+        }
+
+    def handle(self, request: Request) -> Reply:
+        """One call."""
+        scope = _SCOPE.match(request.headers.get("authorization", ""))
+        service = scope.group(4) if scope and scope.group(4) in self._models else "ec2"
+        form = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
+        target = request.headers.get("x-amz-target", "")
+        name = target.rpartition(".")[2] if service == "pricing" else form.get("Action", "")
+        model = self._models[service]
+        known = name in model.operation_names
+        operation = model.operation_model(name if known else model.operation_names[0])
+        serializer = SERIALIZERS[model.metadata["protocol"]](operation)
+        try:
+            region = self._authenticate(request, scope, service)
+            if not known or name not in self._operations[service]:
+                raise AwsError("InvalidAction", f"The action {name} is not valid for this web service.")
+            call = Call(name, region, _parsed(model, operation, request, form))
+            result = serializer.serialize(self._perform(service, call))
+        except AwsError as error:
+            _log.info("%s %s: %s %s", service, name, error.code, error.message)
+            result = serializer.serialize(error)
+            result["status_code"] = error.status_code
+        body = result["body"]
+        return Reply(
+            result["status_code"], body.encode() if isinstance(body, str) else body, dict(result["headers"])
+        )
+
+    def _perform(self, service: str, call: Call) -> dict[str, Any]:
+        fault = self._world.faults.take("aws", call.operation)
+        if fault is not None:
+            _log.info("fault %s on %s", fault.kind, call.operation)
+            self._before(service, call, fault)
+        answer = self._operations[service][call.operation](call)
+        if fault is not None and fault.kind is FaultKind.REPLY_LOST:
+            raise DropConnection
+        return answer
+
+    def _before(self, service: str, call: Call, fault: Fault) -> None:
+        """What a fault does before the call is performed; the rest travels with the call."""
+        if fault.kind in (FaultKind.REQUEST_LOST, FaultKind.DOWN):
+            raise DropConnection
+        if fault.kind is FaultKind.SLOW:
+            time.sleep(fault.seconds)
+        if (error := refusal(service, fault.kind)) is not None:
+            raise error
+        call.fault = fault.kind
+
+    def _authenticate(self, request: Request, scope: re.Match[str] | None, service: str) -> str:
+        """The region that the caller signed for.
+
+        Raises:
+            AwsError: no signature, another key, a date too far off, or a signature that is not ours.
+        """
+        wrong = refusal(service, CALLER)
+        assert wrong is not None
+        if scope is None or scope.group(1) != self._keys.access_key:
+            raise wrong
+        stamp = request.headers.get("x-amz-date", "")
+        try:
+            signed = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        except ValueError:
+            raise wrong from None
+        # Signatures live on real time, whatever the lab's clock says.
+        if abs((datetime.now(UTC) - signed).total_seconds()) > MAX_SKEW_S:
+            raise AwsError(
+                "RequestExpired" if service == "ec2" else "SignatureDoesNotMatch", "Request has expired."
+            )
+        _, _, region, scoped, names, signature = scope.groups()
+        if not hmac.compare_digest(
+            self._signature(request, names.split(";"), region, scoped, stamp), signature
+        ):
+            raise wrong
+        return region
+
+    def _signature(self, request: Request, names: list[str], region: str, service: str, stamp: str) -> str:
+        signed = {name: request.headers.get(name, "") for name in names}
+        # The host only completes the URL; what is signed is the Host header, which is among the names.
+        again = AWSRequest(
+            request.method, f"https://lab{request.path}", signed, request.body, dict(request.query)
+        )
+        again.context["timestamp"] = stamp
+        auth = SigV4Auth(Credentials(self._keys.access_key, self._keys.secret_key), service, region)
+        return str(auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again))
+
+
+def _parsed(model: Any, operation: Any, request: Request, form: dict[str, str]) -> dict[str, Any]:
+    parser = PROTOCOL_PARSERS[model.metadata["protocol"]](operation)
+    parameters: dict[str, Any] = parser.parse(
+        {
+            "body": request.body,
+            "headers": Headers(list(request.headers.items())),
+            "method": request.method,
+            "url_params": {},
+            "url_path": request.path,
+            "values": MultiDict(form if model.metadata["protocol"] != "json" else {}),
+        }
+    )
+    return parameters
+
+
+def _caller(call: Call) -> dict[str, Any]:
+    return {"UserId": "AIDALAB", "Account": ACCOUNT, "Arn": f"arn:aws:iam::{ACCOUNT}:user/broker"}

@@ -1,0 +1,116 @@
+"""Handlers over real HTTP on 127.0.0.1, with or without TLS; one thread a connection, so that handlers may block."""
+
+import logging
+import socket
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from lab.faces import DropConnection, Handler, Reply, Request
+
+HOST = "127.0.0.1"
+IDLE_S = 120
+MAX_BODY = 64 << 20
+
+_log = logging.getLogger("lab.serving")
+
+
+class HttpServer:
+    """One handler on one port.
+
+    Attributes:
+        port: Free one, chosen when it is made.
+    """
+
+    def __init__(self, handler: Handler, tls: ssl.SSLContext | None = None) -> None:
+        self._server = _Server((HOST, 0), _Connection)
+        self._server.handler = handler
+        self._server.tls = tls
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """``https://127.0.0.1:PORT``"""
+        return f"{'https' if self._server.tls else 'http'}://{HOST}:{self.port}"
+
+    def start(self) -> "HttpServer":
+        """Begin to answer."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop answering; connections that are open die with their threads."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+    handler: Handler
+    tls: ssl.SSLContext | None
+
+    def get_request(self) -> tuple[Any, Any]:
+        connection, address = super().get_request()
+        if self.tls is not None:
+            # The handshake waits for the first read, in the connection's own thread: here a client that connects and
+            # then says nothing would stop everybody else.
+            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.debug("connection from %s broke", client_address, exc_info=True)
+
+
+class _Connection(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "lab"
+    sys_version = ""
+    timeout = IDLE_S
+    disable_nagle_algorithm = True
+    wbufsize = 64 << 10
+    server: _Server
+
+    def _answer(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > MAX_BODY:
+            self.send_error(413)
+            return
+        url = urlsplit(self.path)
+        request = Request(
+            method=self.command,
+            path=unquote(url.path),
+            query=tuple(parse_qsl(url.query, keep_blank_values=True)),
+            headers={name.lower(): value for name, value in self.headers.items()},
+            body=self.rfile.read(length),
+        )
+        try:
+            reply = self.server.handler(request)
+        except DropConnection:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        except Exception:  # noqa: BLE001 - a bug in a face must look like a server's error, and be found in the log
+            _log.exception("%s %s failed", self.command, self.path)
+            reply = Reply(500, b"internal error; see the log of the lab")
+        self._send(reply)
+
+    def _send(self, reply: Reply) -> None:
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(reply.body)
+        self.wfile.flush()
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _answer
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _log.debug(format, *args)
