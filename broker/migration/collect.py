@@ -91,7 +91,6 @@ class Collector:
                 tokens = ", ".join(m.token for m in finding.newer[:3])
                 latch_report_only(
                     self.store,
-                    self.clock.now_ms(),
                     f"{cloud} runs nodes that are newer than this database: {tokens}",
                 )
                 continue
@@ -100,17 +99,19 @@ class Collector:
 
     async def _end(self, cloud: str, provider: Provider, finding: Finding) -> None:
         for machine in finding.unowned:
-            log.warning("node.unowned", cloud=cloud, token=machine.token, provider_id=machine.provider_id)
+            log.warning(
+                "node.unowned", cloud=cloud, node_token=machine.token, provider_id=machine.provider_id
+            )
             with self.store.write() as tx:  # the intent, as for every stop
                 tx.emit(
                     Event(
                         "node.unowned",
                         self.clock.now_ms(),
-                        node_token=machine.token,
+                        node_node_token=machine.token,
                         data={"cloud": cloud, "provider_id": machine.provider_id},
                     )
                 )
             try:
                 await self.blocking.call(cloud, lambda m=machine: provider.delete(m), CALL_TIMEOUT_S)  # type: ignore[misc]
             except (ProviderError, TimeoutError) as error:
-                log.warning("collect.delete_failed", cloud=cloud, token=machine.token, error=str(error))
+                log.warning("collect.delete_failed", cloud=cloud, node_token=machine.token, error=str(error))

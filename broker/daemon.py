@@ -1,0 +1,401 @@
+"""The daemon: opens everything, wires it, and runs the loops. Nothing else imports all rooms.
+
+Loops do constant work and take no input when woken: they read the rows again. The scheduler only sets events; what is
+due when is written in rows, so a missed tick costs nothing. A loop that fails says so and goes on; only a lost lease
+ends the daemon, since then another one has taken over.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+import structlog
+import uvicorn
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from broker.checkpoint.commits import CheckpointStore
+from broker.checkpoint.credentials import StoreSettings
+from broker.clock import SystemClock, SystemIds
+from broker.core.errors import BrokerError, LeaseLost, ProviderDown, SettingsError
+from broker.core.model import Job, Node, Placement, PlacementState
+from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer
+from broker.core.ports import Check, LaunchRequest, Provider
+from broker.decision.subject import Caps, Timing
+from broker.market.poller import Poller
+from broker.market.snapshot import build_snapshot
+from broker.migration.blocking import Threads
+from broker.migration.collect import Collector
+from broker.migration.decide import Decider
+from broker.migration.directives import Terms, directive
+from broker.migration.keys import StoreKeys
+from broker.migration.reconcile import Reconciler
+from broker.migration.rules import Rules
+from broker.node.bundle import build_agent, user_data
+from broker.policy.load import PolicySet
+from broker.policy.schema import Verify
+from broker.serve.api import create_app
+from broker.serve.local import announce, withdraw
+from broker.serve.notify import Notifier
+from broker.serve.services import Health, Services
+from broker.serve.tls import ensure_tls
+from broker.settings import Settings
+from broker.store.history import HistoryStore
+from broker.store.state import StateStore, Tx
+from broker.wire.messages import Directive
+from providers.registry import open_provider
+
+log = structlog.get_logger(__name__)
+
+# Real seconds between two looks at the policy folder.
+POLICY_RELOAD_S = 2.0
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT. Nodes and jobs go on without us for their run lease.
+
+    Raises:
+        AlreadyRunning: another daemon holds the state database.
+        StoreError: the checkpoint store cannot compare and swap, or cannot be reached.
+    """
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    daemon = Daemon(settings)
+    try:
+        return await daemon.run()
+    finally:
+        daemon.close()
+
+
+class Daemon:
+    """All parts, wired; `run` is their life."""
+
+    def __init__(self, settings: Settings) -> None:
+        settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.settings = settings
+        self.clock = SystemClock(settings.clock.rate, settings.clock.anchor_ms)
+        self.ids = SystemIds()
+        self.rules = _rules(settings)
+        self.store = StateStore.open(settings.state_dir / "state.db", self.clock, self.ids)
+        self.history = HistoryStore.open(settings.state_dir / "history.db")
+        self.tls = ensure_tls(settings, SystemClock().now_ms())
+        self.policies = PolicySet(settings.policies.dir)
+        self.agent = build_agent()
+        self.agent_sha256 = hashlib.sha256(self.agent).hexdigest()
+        self.providers, self.closed_clouds = _open_clouds(settings, self.clock, self.store.installation_id)
+        self.store_settings = StoreSettings.of(settings.store, settings.store_dir)
+        self.checkpoints = CheckpointStore(self.store_settings)
+        self.keys = StoreKeys(self.store_settings, self.rules.run_lease_s / self.clock.rate)
+        self.blocking = Threads()
+        self.notifier = Notifier()
+        self._stop = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._collect_due = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._passed_at_s: float | None = None
+        self.poller = Poller(
+            self.providers,
+            self.history,
+            self.clock,
+            intervals_s={name: cloud.poll_interval_s for name, cloud in settings.open_clouds.items()},
+            polled=self.wake,
+        )
+        self.reconciler = Reconciler(
+            self.store, self.history, self.providers, self.checkpoints, self.policies, self.clock,
+            self.blocking, self.rules, self.launch_request, self.wake,
+        )  # fmt: skip
+        self.decider = Decider(
+            self.store, self.policies, self.clock, self.ids, self.rules, _caps(settings), _timing(settings),
+            self.snapshot, self.egress,
+        )  # fmt: skip
+        self.collector = Collector(self.store, self.providers, self.clock, self.blocking, self.rules)
+
+    async def run(self) -> int:
+        """Start the loops and the server; return when told to stop."""
+        await asyncio.to_thread(self.checkpoints.self_test)
+        for name in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(name, self._stop.set)
+        server = _Server(self._server_config())
+        scheduler = self._scheduler()
+        tasks = [
+            asyncio.create_task(server.serve()),
+            asyncio.create_task(self.poller.run()),
+            asyncio.create_task(self._reconcile()),
+            asyncio.create_task(self._collect()),
+            asyncio.create_task(self._look_at_clouds()),
+            asyncio.create_task(self._announce(server)),
+        ]
+        stop = asyncio.create_task(self._stop.wait())
+        scheduler.start()
+        try:
+            await _first_failure(tasks, stop)
+            log.info("daemon.stopping")
+            return 0
+        finally:
+            self.notifier.stopping()
+            withdraw(self.settings)
+            scheduler.shutdown(wait=False)
+            server.should_exit = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await asyncio.wait([tasks[0]])
+            for task in [*tasks, stop]:
+                task.cancel()
+            await asyncio.gather(*tasks, stop, return_exceptions=True)
+
+    def close(self) -> None:
+        """Let the next daemon in."""
+        self.blocking.close()
+        self.history.close()
+        self.store.close()
+
+    def wake(self) -> None:
+        """Ask for a pass soon, from any thread."""
+        self._loop.call_soon_threadsafe(self._woken.set)
+
+    # -- loops ----------------------------------------------------------------------------------------------------
+
+    def _scheduler(self) -> AsyncIOScheduler:
+        """Wakes loops, and does nothing else: the work of a late or doubled tick is the same."""
+        defaults = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+        scheduler = AsyncIOScheduler(job_defaults=defaults)
+        timing, rate = self.settings.timing, self.clock.rate
+        scheduler.add_job(self._woken.set, "interval", seconds=timing.reconcile_interval_s / rate)
+        scheduler.add_job(self._collect_due.set, "interval", seconds=timing.collect_interval_s / rate)
+        scheduler.add_job(self._reload_policies, "interval", seconds=POLICY_RELOAD_S)
+        return scheduler
+
+    async def _reconcile(self) -> None:
+        """Bring the world to the rows, then ask the policies; what they intend is planned in the next pass."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            try:
+                self.reconciler.one_pass()
+                if self.decider.one_pass():
+                    self._woken.set()
+            except LeaseLost:
+                raise
+            except Exception:  # noqa: BLE001 - the next pass reads everything again; the watchdog is not fed
+                log.exception("pass.failed")
+                await asyncio.sleep(1.0)
+                continue
+            self._passed_at_s = time.monotonic()
+            self.notifier.pass_finished("reconciling")
+
+    async def _collect(self) -> None:
+        """Look for machines that nobody owns: at once after a start, then by the schedule."""
+        while True:
+            await self._guarded("collect", self.collector.one_pass)
+            await self._collect_due.wait()
+            self._collect_due.clear()
+
+    async def _look_at_clouds(self) -> None:
+        """Say once, for each cloud, whether it can be used and what is missing."""
+        for cloud, why in self.closed_clouds.items():
+            log.error("cloud.unusable", cloud=cloud, check="configuration", detail=why)
+        for cloud, provider in self.providers.items():
+            for check in await asyncio.to_thread(provider.check):
+                if check.ok is False:
+                    log.error("cloud.unusable", cloud=cloud, check=check.name, detail=check.detail)
+                else:
+                    log.info("cloud.checked", cloud=cloud, check=check.name, ok=check.ok, detail=check.detail)
+
+    async def _announce(self, server: "_Server") -> None:
+        """Tell the local CLI and systemd, once the port is open and a first pass went through."""
+        while not (server.started and self._passed_at_s is not None):
+            await asyncio.sleep(0.05)
+            self._woken.set()
+        announce(self.settings, self.store, self.tls, self.ids)
+        self.notifier.ready("serving")
+        log.info(
+            "daemon.serving",
+            url=self.settings.server.url,
+            state_dir=str(self.settings.state_dir),
+            clouds=sorted(self.providers),
+            policies=sorted(self.policies.policies),
+            installation=self.store.installation_id,
+        )
+
+    def _reload_policies(self) -> None:
+        changes = self.policies.reload()
+        if changes:
+            for error in changes.errors:
+                log.error("policy.broken", error=str(error))
+            log.info("policy.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
+            self._woken.set()
+
+    @staticmethod
+    async def _guarded(name: str, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except LeaseLost:
+            raise
+        except Exception:  # noqa: BLE001 - a loop outlives its failures
+            log.exception(f"{name}.failed")
+
+    # -- what the parts ask of each other -------------------------------------------------------------------------
+
+    def snapshot(self) -> MarketSnapshot:
+        """The market as of now."""
+        with self.store.read() as tx:
+            return build_snapshot(self.history, tx, self.clock.now_ms())
+
+    def egress(self, source: Offer, target: Offer | None) -> int:
+        """Price of a GiB out of a place; free when the cloud is not configured any more."""
+        provider = self.providers.get(source.cloud)
+        return provider.egress_micro_usd_per_gib(source, target) if provider else 0
+
+    def billing_rule(self, cloud: str, market: Market) -> BillingRule:
+        """How a cloud bills; the plain rule for one that is not configured any more."""
+        provider = self.providers.get(cloud)
+        return provider.billing_rule(market) if provider else BillingRule(source="cloud not configured")
+
+    def launch_request(self, node: Node, placement: Placement, job: Job) -> LaunchRequest:
+        """The request for one node: a function of rows and configuration, so that a resend is equal."""
+        rate = self.clock.rate
+        script = user_data(
+            public_url=self.settings.server.url,
+            token=node.token,
+            ca_pem=self.tls.ca_pem,
+            agent_sha256=self.agent_sha256,
+            cloud=node.cloud,
+            notice_s=self.rules.notice_s / rate,
+            notice_poll_s=5.0 / rate,
+            give_up_s=self.rules.deadlines_s[PlacementState.BOOTING] / rate,
+        )
+        return LaunchRequest(
+            token=node.token,
+            offer=placement.offer,
+            user_data=script,
+            installation_id=self.store.installation_id,
+            event_seq=node.event_seq,
+            notice_s=self.rules.notice_s,
+            labels={"broker-job": job.id},
+        )
+
+    def directive(self, tx: Tx, node: Node) -> Directive:
+        """What we want of a node now."""
+        placement = tx.placement(node.placement_id)
+        job = tx.job(node.job_id)
+        assert placement is not None, f"node {node.token} has no placement"
+        assert job is not None, f"node {node.token} has no job"
+        policy = self.policies.policies.get(job.policy or "")
+        terms = Terms(
+            rules=self.rules,
+            rate=self.clock.rate,
+            store=self.keys.for_job(job.id),
+            verify=policy.verify if policy else Verify(),
+        )
+        return directive(node, placement, job, tx.nodes(placement_id=placement.id), terms)
+
+    def checks(self) -> Sequence[tuple[str, Check]]:
+        """`broker doctor`: clouds, store, policies."""
+        found = [(cloud, Check("configuration", False, why)) for cloud, why in self.closed_clouds.items()]
+        for cloud, provider in self.providers.items():
+            found += [(cloud, check) for check in provider.check()]
+        try:
+            self.checkpoints.self_test()
+            found.append(("store", Check("compare and swap", True, "one winner in every race")))
+        except BrokerError as error:
+            found.append(("store", Check("compare and swap", False, str(error))))
+        found += [("policies", Check(error.code, False, str(error))) for error in self.policies.errors]
+        if not self.policies.errors:
+            names = ", ".join(sorted(self.policies.policies)) or "none"
+            found.append(("policies", Check("files", bool(self.policies.policies), f"in force: {names}")))
+        return found
+
+    def health(self) -> Health:
+        """How the loops are doing."""
+        age = None if self._passed_at_s is None else time.monotonic() - self._passed_at_s
+        unowned = sum(self.collector.unowned.values()) if self.collector.unowned else None
+        return Health(pass_age_s=age, poll_age_s=self.poller.ages_s(), unowned_nodes=unowned)
+
+    def _services(self) -> Services:
+        return Services(
+            settings=self.settings, store=self.store, history=self.history, policies=self.policies, clock=self.clock,
+            ids=self.ids, wake=self.wake, snapshot=self.snapshot, preview=self.decider.preview,
+            directive=self.directive, billing_rule=self.billing_rule, checks=self.checks, health=self.health,
+            agent_bytes=self.agent, agent_sha256=self.agent_sha256, source_dir=self.settings.source_dir,
+            log_dir=self.settings.log_dir,
+        )  # fmt: skip
+
+    def _server_config(self) -> uvicorn.Config:
+        server = self.settings.server
+        return uvicorn.Config(
+            create_app(self._services()), host=server.host, port=server.port, ssl_certfile=str(self.tls.cert),
+            ssl_keyfile=str(self.tls.key), log_config=None, access_log=False, timeout_graceful_shutdown=2,
+            lifespan="off",
+        )  # fmt: skip
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the daemon decides when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _first_failure(tasks: Sequence[asyncio.Task[None]], stop: asyncio.Task[bool]) -> None:
+    """Wait until we are told to stop or a loop raises; loops that end well (announcing) do not count."""
+    waiting: set[asyncio.Task[None] | asyncio.Task[bool]] = {*tasks, stop}
+    while True:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        if stop in done or tasks[0] in done:
+            return
+
+
+def _open_clouds(
+    settings: Settings, clock: SystemClock, installation_id: str
+) -> tuple[Mapping[str, Provider], Mapping[str, str]]:
+    """Providers by cloud, and why the others could not be opened: one cloud's mistake stops no other."""
+    opened, closed = {}, {}
+    for cloud, section in settings.open_clouds.items():
+        try:
+            opened[cloud] = open_provider(cloud, section.options, clock, installation_id)
+        except (SettingsError, ProviderDown) as error:
+            closed[cloud] = str(error)
+    return opened, closed
+
+
+def _rules(settings: Settings) -> Rules:
+    timing = settings.timing
+    return Rules(
+        deadlines_s={
+            PlacementState.INTENDED: timing.request_deadline_s,
+            PlacementState.REQUESTED: timing.request_deadline_s,
+            PlacementState.BOOTING: timing.boot_deadline_s,
+            PlacementState.PROBING: timing.probe_deadline_s,
+            PlacementState.READY: timing.ready_deadline_s,
+            PlacementState.DRAINING: timing.drain_deadline_s,
+            PlacementState.RELEASING: timing.release_deadline_s,
+        },
+        unreachable_after_s=timing.unreachable_after_s,
+        run_lease_s=timing.run_lease_s,
+        dead_man_s=timing.dead_man_s,
+        beat_s=timing.beat_s,
+        drain_s=0.8 * timing.drain_deadline_s,
+        empty_pool_s=timing.empty_pool_for_s,
+        recoveries_per_hour=settings.limits.recoveries_per_hour,
+        notice_s=timing.notice_s,
+        collect_grace_s=timing.collect_grace_s,
+    )
+
+
+def _caps(settings: Settings) -> Caps:
+    limits = settings.limits
+    return Caps(max_micro_usd_per_hour=limits.max_micro_usd_per_hour, max_nodes=limits.max_nodes)
+
+
+def _timing(settings: Settings) -> Timing:
+    timing = settings.timing
+    return Timing(
+        boot_s=timing.boot_estimate_s, probe_s=timing.probe_estimate_s, restore_s=timing.restore_estimate_s
+    )
