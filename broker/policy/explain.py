@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from broker.core.model import Alternative, Decision, Reason
+from broker.core.model import Alternative, Decision, DecisionKind, Reason
 from broker.core.money import format_usd
 from broker.core.time import format_duration, to_iso
 from broker.policy.facts import BY_NAME, FactType
@@ -53,6 +53,16 @@ def show_fact(name: str, value: Fact | None) -> str:
     if info.unit == "0..1":
         return f"{value * 100:.1f} %"
     return f"{value} {info.unit}".rstrip()
+
+
+# What else than the cost can have decided, by kind of answer.
+_CHEAPER_BUT: Final = {
+    DecisionKind.PLACE: "behind it in place.order",
+    DecisionKind.MOVE: "a line of migrate.where says no",
+    DecisionKind.STAY: "a line above says no",
+    DecisionKind.PAUSE: "a line above says no",
+    DecisionKind.STOP: "a line above says no",
+}
 
 
 @dataclass(frozen=True)
@@ -169,7 +179,7 @@ def explain(decision: Decision) -> Explanation:
 
 def _notes(decision: Decision) -> tuple[str, ...]:
     notes = []
-    if not decision.acted and decision.kind.value != "stay":
+    if not decision.acted and decision.kind is not DecisionKind.STAY:
         notes.append("recorded only: it was not carried out")
     if decision.here_micro_usd is not None:
         notes.append(f"to finish here costs {format_usd(decision.here_micro_usd)}")
@@ -207,15 +217,11 @@ def _why_not(alternative: Alternative, decision: Decision) -> str:
     if cost is None or best is None:
         return "not chosen"
     than = "the chosen one" if decision.target else "staying"
+    if cost == best:
+        return f"costs the same as {than}"
     if cost > best:
         return f"{format_usd(cost - best)} dearer than {than}"
-    if decision.target:
-        return (
-            f"{format_usd(best - cost)} cheaper, but behind it in place.order"
-            if cost < best
-            else "costs the same"
-        )
-    return f"{format_usd(best - cost)} cheaper than staying; a line above says no"
+    return f"{format_usd(best - cost)} cheaper than {than}; {_CHEAPER_BUT[decision.kind]}"
 
 
 def _reason_cells(rows: Sequence[ReasonRow]) -> list[tuple[str, ...]]:

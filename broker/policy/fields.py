@@ -45,6 +45,10 @@ class Section:
         """
         if key not in self.node:
             return default
+        if self.node.get(key) is None:
+            hint = "write a value, or leave the key out"
+            self.note(PolicyError(f"{self._name(key)} is empty", self.node.place(key), hint))
+            return default
         try:
             return reader(self.node[key])
         except PolicyError as error:
@@ -60,7 +64,7 @@ class Section:
         """Note every key that may not be here, and those that will mean something one day."""
         options = list(known)
         for key in self.node:
-            name = f"{self.node.name}.{key}" if self.node.name else key
+            name = self._name(key)
             at = self.node.place(key)
             if key in options:
                 continue
@@ -69,6 +73,9 @@ class Section:
                 continue
             hint = did_you_mean(key, [*options, *(later or ())])
             self.note(PolicyError(f"unknown key {name}", at, hint or f"known keys are {', '.join(options)}"))
+
+    def _name(self, key: str) -> str:
+        return f"{self.node.name}.{key}" if self.node.name else key
 
 
 def name(node: Node) -> str:

@@ -1,0 +1,139 @@
+"""A folder of policies that is edited while the daemon runs: real files."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from broker.core.errors import NotFound
+from broker.policy.load import PolicySet
+
+
+def write(folder: Path, file: str, text: str) -> Path:
+    path = folder / file
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, "a.yaml", "policy: a\nprecedence: 1\n")
+    write(tmp_path, "b.yaml", "policy: b\n")
+    return tmp_path
+
+
+def messages(policies: PolicySet) -> list[str]:
+    return [error.message for error in policies.errors]
+
+
+def test_files_of_a_folder(folder: Path) -> None:
+    write(folder, "a.test.yaml", "not: a policy\n")
+    write(folder, "notes.txt", "nothing")
+    policies = PolicySet(folder)
+    assert list(policies.policies) == ["a", "b"]
+    assert policies.errors == ()
+    assert policies.get("a").precedence == 1
+    with pytest.raises(NotFound, match="no policy named c"):
+        policies.get("c")
+
+
+def test_nothing_new_is_no_change_and_the_same_values(folder: Path) -> None:
+    policies = PolicySet(folder)
+    before = policies.get("a")
+    assert not policies.reload()
+    assert policies.get("a") is before
+
+
+def test_an_edit_is_seen_though_the_clock_did_not_move(folder: Path) -> None:
+    policies = PolicySet(folder)
+    path = folder / "a.yaml"
+    stamp = path.stat()
+    write(folder, "a.yaml", "policy: a\nprecedence: 2\n")
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert policies.reload().changed == ("a",)
+    assert policies.get("a").precedence == 2
+
+
+def test_a_broken_edit_keeps_the_old_policy_until_it_is_mended(folder: Path) -> None:
+    policies = PolicySet(folder)
+    old = policies.get("a")
+
+    write(folder, "a.yaml", "policy: a\nprecedense: 2\n")
+    changes = policies.reload()
+    assert not changes
+    assert [str(e).splitlines()[0] for e in changes.errors] == [
+        f"{folder}/a.yaml:2:1: unknown key precedense"
+    ]
+    assert policies.get("a") is old
+    policies.reload()
+    assert messages(policies) == ["unknown key precedense"], "it is told as long as it is there"
+
+    write(folder, "a.yaml", "policy: a\nprecedence: 3\n")
+    assert policies.reload().changed == ("a",)
+    assert policies.errors == ()
+
+
+def test_a_file_that_was_broken_from_the_start_is_no_policy(folder: Path) -> None:
+    write(folder, "c.yaml", "policy: [c\n")
+    policies = PolicySet(folder)
+    assert list(policies.policies) == ["a", "b"]
+    assert len(policies.errors) == 1
+    write(folder, "c.yaml", "policy: c\n")
+    assert policies.reload().added == ("c",)
+
+
+def test_a_file_that_goes_takes_its_policy_along(folder: Path) -> None:
+    policies = PolicySet(folder)
+    (folder / "b.yaml").unlink()
+    assert policies.reload().removed == ("b",)
+    assert list(policies.policies) == ["a"]
+
+
+def test_a_renamed_file_keeps_its_policy(folder: Path) -> None:
+    policies = PolicySet(folder)
+    (folder / "b.yaml").rename(folder / "z.yaml")
+    assert not policies.reload()
+    assert policies.get("b").file == str(folder / "z.yaml")
+
+
+def test_a_renamed_policy(folder: Path) -> None:
+    policies = PolicySet(folder)
+    write(folder, "b.yaml", "policy: b2\n")
+    changes = policies.reload()
+    assert (changes.added, changes.removed) == (("b2",), ("b",))
+
+
+def test_the_older_owner_of_a_name_keeps_it(folder: Path) -> None:
+    policies = PolicySet(folder)
+    # It sorts first, and still does not take the name away.
+    write(folder, "0.yaml", "policy: b\nprecedence: 50\n")
+    assert not policies.reload()
+    assert messages(policies) == [f"{folder}/0.yaml: the name b is taken by {folder}/b.yaml"]
+    assert policies.get("b").precedence == 0
+
+    (folder / "b.yaml").unlink()
+    assert policies.reload().changed == ("b",)
+    assert policies.get("b").precedence == 50
+    assert policies.errors == ()
+
+
+def test_a_folder_that_is_gone_drops_nothing(folder: Path) -> None:
+    policies = PolicySet(folder)
+    away = folder.rename(folder.with_name("away"))
+    assert not policies.reload()
+    assert list(policies.policies) == ["a", "b"]
+    assert messages(policies) == [f"{folder}: there is no such folder"]
+    away.rename(folder)
+    policies.reload()
+    assert policies.errors == ()
+
+
+def test_bytes_that_are_no_text(folder: Path) -> None:
+    policies = PolicySet(folder)
+    (folder / "a.yaml").write_bytes(b"policy: a\ndescription: \xff\n")
+    policies.reload()
+    assert messages(policies) == [f"{folder}/a.yaml: not UTF-8 at byte 23"]
+    assert policies.get("a").precedence == 1
+    (folder / "a.yaml").write_bytes(b"#" * 300_000)
+    policies.reload()
+    assert "300000 bytes are no policy" in messages(policies)[0]
