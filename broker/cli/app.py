@@ -1,0 +1,52 @@
+"""The `broker` command: one noun a module, heavy imports inside the commands.
+
+Exit codes are those of `broker.core.errors`; ``logs -f`` ends with the job's own outcome instead. Messages go to
+stderr, answers to stdout, and a mistake of a person never prints a traceback.
+"""
+
+import os
+import sys
+
+import click
+import typer
+
+from broker.cli import access, doctor, jobs, market, policies, probe, serve, switches
+from broker.core.errors import BrokerError
+
+INTERRUPTED = 130
+
+_HELP = """Rents GPU capacity wherever it is cheapest and obtainable, and moves checkpointed training jobs there.
+
+Exit codes: 0 ok, 1 failed, 2 wrong file or option, 3 not found, 4 not allowed, 5 conflict, 6 refused by a policy or
+cap, 7 a cloud said no. `broker logs -f` ends with the job: 0 succeeded, 100 failed, 103 cancelled.
+"""
+
+
+def build() -> typer.Typer:
+    """The command tree."""
+    app = typer.Typer(
+        name="broker", help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
+    for module in (serve, access, jobs, market, policies, switches, probe, doctor):
+        module.register(app)
+    return app
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command line; returns its exit code."""
+    try:
+        code = typer.main.get_command(build())(args=arguments, prog_name="broker", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except BrokerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough; without this, Python complains once more while it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,129 @@
+"""Calls to the daemon's API, and its problem documents turned back into errors with exit codes."""
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import httpx
+
+from broker.cli.login import Login, load_login
+from broker.core.errors import AuthError, BrokerError, Place, UsageError
+
+_TIMEOUT_S = 30.0
+
+
+class DaemonError(BrokerError):
+    """What the daemon answered, when it was no."""
+
+    def __init__(self, message: str, exit_code: int, code: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.code = code
+
+
+class DaemonDown(BrokerError):
+    """The daemon did not answer."""
+
+    code = "daemon_down"
+
+
+class Client:
+    """One daemon, one login. A context manager."""
+
+    def __init__(self, login: Login | None = None, timeout_s: float = _TIMEOUT_S) -> None:
+        self.login = login or load_login()
+        try:
+            trust = ssl.create_default_context(cafile=str(self.login.ca) if self.login.ca else None)
+        except OSError as error:
+            raise UsageError(
+                f"cannot read the CA {self.login.ca}: {error}", hint="run `broker login` again"
+            ) from error
+        self._http = httpx.Client(
+            base_url=self.login.url,
+            headers={"Authorization": f"Bearer {self.login.token}"},
+            timeout=timeout_s,
+            verify=trust,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, **query: object) -> Any:
+        """The JSON answer of a read."""
+        return self.call("GET", path, query=query)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: Iterator[bytes] | None = None,
+    ) -> Any:
+        """The JSON answer of any call; None where it has no body.
+
+        Raises:
+            DaemonDown: no answer.
+            BrokerError: the daemon said no; its exit code comes along.
+        """
+        with self._told():
+            reply = self._http.request(
+                method,
+                f"/api/v1{path}",
+                params={name: value for name, value in (query or {}).items() if value is not None},
+                headers=dict(headers or {}),
+                **(
+                    {"content": content}
+                    if content is not None
+                    else {"json": body}
+                    if body is not None
+                    else {}
+                ),
+            )
+        if reply.is_error:
+            raise _error(reply)
+        return reply.json() if reply.content else None
+
+    def get_bytes(self, path: str, **query: object) -> bytes:
+        """The body of a read that is no JSON."""
+        with self._told():
+            reply = self._http.get(
+                f"/api/v1{path}",
+                params={name: str(value) for name, value in query.items() if value is not None},
+            )
+        if reply.is_error:
+            raise _error(reply)
+        return reply.content
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise DaemonDown(
+                f"no answer from {self.login.url}: {error or type(error).__name__}; "
+                "is the daemon running (`broker serve`), and is the URL right (`broker login URL`)?"
+            ) from error
+
+
+def _error(reply: httpx.Response) -> BrokerError:
+    try:
+        problem = reply.json()
+    except ValueError:
+        problem = {}
+    if not isinstance(problem, dict) or "detail" not in problem:
+        return DaemonError(
+            f"{reply.request.url} answered {reply.status_code} {reply.reason_phrase}", 1, "error"
+        )
+    detail = str(problem["detail"])
+    if reply.status_code == httpx.codes.UNAUTHORIZED:
+        return AuthError(detail)
+    if problem.get("exit_code") == UsageError.exit_code:
+        place = problem.get("place")
+        return UsageError(detail, Place(**place) if place else None, problem.get("hint"))
+    return DaemonError(detail, int(problem.get("exit_code", 1)), str(problem.get("code", "error")))

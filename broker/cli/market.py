@@ -1,0 +1,80 @@
+"""`broker prices`, `broker nodes`: what could be rented, and what is."""
+
+from typing import Annotated
+
+import typer
+
+from broker.cli.output import AsJson, ago, rate, show_json, show_table
+from broker.core.time import format_duration
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(prices)
+    app.command()(nodes)
+
+
+def prices(
+    gpu: Annotated[str | None, typer.Option(help="Family (H100) or exact SKU (H100-SXM5-80GB).")] = None,
+    count: Annotated[int | None, typer.Option(help="GPUs per instance.")] = None,
+    market: Annotated[str | None, typer.Option(help="owned, spot, on_demand or reserved.")] = None,
+    cloud: Annotated[str | None, typer.Option(help="aws, gcp, azure, lambda, coreweave or local.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Cheapest per GPU first.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """The market now: accepted quotes with their age, cheapest per GPU first."""
+    from broker.cli.client import Client
+
+    with Client() as daemon:
+        answer = daemon.get("/prices", gpu=gpu, count=count, market=market, cloud=cloud, limit=limit)
+    if as_json:
+        show_json(answer)
+        return
+    show_table(
+        ("OFFER", "GPU", "COUNT", "$/H", "$/GPU/H", "AGE", "REGION", "NOTE"),
+        (
+            (
+                item["key"],
+                item["offer"]["gpu"],
+                item["offer"]["gpus"],
+                rate(item["price_micro_usd_h"]),
+                rate(item["price_micro_usd_h"] // item["offer"]["gpus"]),
+                format_duration(item["age_s"]),
+                item["offer"]["region"],
+                item["note"],
+            )
+            for item in answer["items"]
+        ),
+        empty="no accepted quote matches; `broker doctor` tells when each cloud was last read",
+    )
+
+
+def nodes(
+    all_nodes: Annotated[bool, typer.Option("--all", "-a", help="Also those that are gone.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Machines that we rent, with their job and the agent's last call."""
+    from broker.cli.client import Client
+
+    with Client() as daemon:
+        answer = daemon.get("/nodes", all=str(all_nodes).lower())
+    if as_json:
+        show_json(answer)
+        return
+    show_table(
+        ("NODE", "JOB", "PLACE", "STATE", "PHASE", "SEEN", "AGE", "REASON"),
+        (
+            (
+                item["token"],
+                item["job_id"],
+                f"{item['cloud']}/{item['zone']}",
+                item["state"],
+                item["phase"],
+                ago(item["seen_at_ms"], answer["at_ms"]),
+                ago(item["created_at_ms"], answer["at_ms"]),
+                item["reason"],
+            )
+            for item in answer["items"]
+        ),
+        empty="no nodes",
+    )

@@ -1,0 +1,33 @@
+"""`broker pause`, `broker resume`: one command stops all that costs new money."""
+
+from typing import Annotated
+
+import typer
+
+from broker.cli.output import say
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(pause)
+    app.command()(resume)
+
+
+def pause(
+    reason: Annotated[str, typer.Option("--reason", "-m", help="For the log and your colleagues.")] = "",
+) -> None:
+    """Rent nothing new: no placements, moves or recoveries. What runs goes on, and can still be released."""
+    from broker.cli.client import Client
+
+    with Client() as daemon:
+        daemon.call("POST", "/pause", {"reason": reason})
+    say("paused: nothing new is rented until `broker resume`; what runs goes on")
+
+
+def resume() -> None:
+    """Rent again."""
+    from broker.cli.client import Client
+
+    with Client() as daemon:
+        daemon.call("POST", "/resume")
+    say("resumed")

@@ -1,0 +1,193 @@
+"""``/api/v1``: sources, jobs, their logs, decisions and events, and the ledger.
+
+A job is named by its id, or by its name: then the newest of that name is meant, one that is not over before others.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+
+from broker.core.errors import UsageError
+from broker.core.model import Decision, Event, Job, JobState
+from broker.core.spec import JobSpec
+from broker.jobs import submit
+from broker.jobs.ledger import Bill
+from broker.serve import files
+from broker.serve.auth import Broker, Engineer, Principal, Viewer
+from broker.serve.paid import bills
+from broker.serve.views import JobDetail, JobLine, Listing, job_line, without_secrets
+from broker.store.access import Role
+from broker.store.state import Tx
+
+_LOG_PAGE_BYTES = 1 << 20
+
+router = APIRouter(prefix="/api/v1")
+
+JobName = Annotated[str, Path(description="Id or name.")]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A job as the CLI has parsed it. `spec.source` names an upload."""
+
+    spec: JobSpec
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A source that the daemon has."""
+
+    sha256: str
+    size_bytes: int
+
+
+@router.put("/sources/{sha256}", tags=["jobs"])
+async def put_source(sha256: str, request: Request, _engineer: Engineer, broker: Broker) -> Uploaded:
+    """Upload a gzipped tarball named by its hash; again is no error."""
+    size = await files.receive_source(broker.source_dir, sha256, request.stream(), broker.ids.base32(8))
+    return Uploaded(sha256, size)
+
+
+@router.post("/jobs", tags=["jobs"], status_code=201)
+def create_job(
+    wanted: Wanted,
+    response: Response,
+    engineer: Engineer,
+    broker: Broker,
+    idempotency_key: Annotated[str, Header(min_length=8, max_length=200)],
+) -> Job:
+    """Submit. The same key again answers with the same job (200); with another spec it is a conflict."""
+    spec = wanted.spec
+    if spec.source is not None and not files.source_file(broker.source_dir, spec.source.sha256).is_file():
+        raise UsageError(f"source {spec.source.sha256} is not here", hint="PUT it to /api/v1/sources first")
+    with broker.store.write() as tx:
+        known = tx.job_by_key(engineer.project_id, idempotency_key)
+        job = submit.submit(
+            tx,
+            broker.ids,
+            spec,
+            project_id=engineer.project_id,
+            created_by=engineer.name,
+            idempotency_key=idempotency_key,
+            now_ms=broker.clock.now_ms(),
+        )
+    if known is not None:
+        response.status_code = 200
+    broker.wake()
+    return without_secrets(job)
+
+
+@router.post("/jobs/check", tags=["jobs"])
+async def check_job(wanted: Wanted, viewer: Viewer, broker: Broker) -> Decision:
+    """What the job's policy would answer now, with every offer it weighs. Records nothing."""
+    return broker.preview(wanted.spec, viewer.project_id)
+
+
+@router.get("/jobs", tags=["jobs"])
+def list_jobs(
+    viewer: Viewer,
+    broker: Broker,
+    all: Annotated[bool, Query(description="Also those that are over.")] = False,
+) -> Listing[JobLine]:
+    """Jobs of the caller's project, oldest first."""
+    project = None if viewer.role == Role.OPERATOR else viewer.project_id
+    with broker.store.read() as tx:
+        jobs = tx.jobs(open_only=not all, project_id=project)
+        items = [job_line(job, tx.placements(job_id=job.id)) for job in jobs]
+    return Listing(at_ms=broker.clock.now_ms(), items=items)
+
+
+@router.get("/jobs/{name}", tags=["jobs"])
+def show_job(name: JobName, viewer: Viewer, broker: Broker) -> JobDetail:
+    """All about one job."""
+    with broker.store.read() as tx:
+        job = _find(tx, viewer, name)
+        placements = tuple(tx.placements(job_id=job.id))
+        newest = tx.decisions(job.id, 1)
+        segments = tx.segments(job_id=job.id)
+    paid = sum(bill.paid_micro_usd for bill in bills(broker, segments))
+    return JobDetail(without_secrets(job), placements, paid, newest[0] if newest else None)
+
+
+@router.get("/jobs/{name}/logs", tags=["jobs"], response_class=Response)
+def job_logs(
+    name: JobName,
+    viewer: Viewer,
+    broker: Broker,
+    offset: Annotated[int, Query(ge=0)] = 0,
+    node: Annotated[str | None, Query(description="Log of one node; default: rank 0 of all placements.")] = None,
+) -> Response:
+    """Bytes of the log from `offset`, at most 1 MiB; empty at its end. ``X-Job-State`` says whether to go on asking."""
+    with broker.store.read() as tx:
+        job = _find(tx, viewer, name)
+        tokens = {row.token for row in tx.nodes(job_id=job.id)}
+    if node is not None and node not in tokens:
+        raise UsageError(f"{node} is no node of {job.id}")
+    file = files.node_log(broker.log_dir, node) if node else files.job_log(broker.log_dir, job.id)
+    data = files.read_log(file, offset, _LOG_PAGE_BYTES)
+    headers = {"X-Job-State": job.state.value, "X-Next-Offset": str(offset + len(data))}
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+@router.get("/jobs/{name}/decisions", tags=["jobs"])
+def job_decisions(
+    name: JobName, viewer: Viewer, broker: Broker, limit: Annotated[int, Query(ge=1, le=1000)] = 20
+) -> Listing[Decision]:
+    """Answers of policies for this job, newest first, each with its reasons and the quotes it saw."""
+    with broker.store.read() as tx:
+        items = tx.decisions(_find(tx, viewer, name).id, limit)
+    return Listing(at_ms=broker.clock.now_ms(), items=items)
+
+
+@router.get("/jobs/{name}/events", tags=["jobs"])
+def job_events(
+    name: JobName,
+    viewer: Viewer,
+    broker: Broker,
+    after: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> Listing[Event]:
+    """The job's part of the event log."""
+    with broker.store.read() as tx:
+        items = tx.events(after, _find(tx, viewer, name).id, limit)
+    return Listing(at_ms=broker.clock.now_ms(), items=items)
+
+
+@router.post("/jobs/{name}/cancel", tags=["jobs"])
+def cancel_job(name: JobName, engineer: Engineer, broker: Broker) -> Job:
+    """End a job: what trains may save first. A job that is over stays as it is."""
+    with broker.store.write() as tx:
+        job = _find(tx, engineer, name)
+        if not job.state.final and job.state != JobState.CANCELLING:
+            job = submit.cancel(tx, job, engineer.name, broker.clock.now_ms())
+    broker.wake()
+    return without_secrets(job)
+
+
+@router.get("/ledger", tags=["ledger"])
+def ledger(
+    viewer: Viewer,
+    broker: Broker,
+    job: Annotated[str | None, Query(description="Id or name; default: all jobs.")] = None,
+) -> Listing[Bill]:
+    """What each billable stretch of each node cost, computed now from segments, prices and billing rules."""
+    project = None if viewer.role == Role.OPERATOR else viewer.project_id
+    with broker.store.read() as tx:
+        job_id = _find(tx, viewer, job).id if job else None
+        segments = tx.segments(job_id=job_id, project_id=project)
+    return Listing(at_ms=broker.clock.now_ms(), items=bills(broker, segments))
+
+
+def _find(tx: Tx, viewer: Principal, name: str) -> Job:
+    """The job of that id or name.
+
+    Raises:
+        NotFound: there is none that the caller may see.
+    """
+    job = tx.job(name)
+    if job is None:
+        project = None if viewer.role == Role.OPERATOR else viewer.project_id
+        named = [row for row in tx.jobs(project_id=project) if row.spec.name == name]
+        job = max(named, key=lambda row: (not row.state.final, row.created_at_ms), default=None)
+    return viewer.own(job, name)

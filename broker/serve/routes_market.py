@@ -1,0 +1,87 @@
+"""``/api/v1``: the market, nodes and placements. Reads only."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from broker.core.model import Placement
+from broker.core.offer import Market, Quote
+from broker.serve.auth import Broker, Viewer
+from broker.serve.views import Listing, NodeView, ProbeView, QuoteView, node_view, quote_views
+
+router = APIRouter(prefix="/api/v1")
+
+
+@router.get("/prices", tags=["market"])
+def prices(
+    _viewer: Viewer,
+    broker: Broker,
+    gpu: Annotated[str | None, Query(description="Family or exact SKU.")] = None,
+    count: Annotated[int | None, Query(description="GPUs per instance.")] = None,
+    market: Market | None = None,
+    cloud: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> Listing[QuoteView]:
+    """Accepted quotes as of now, whatever their age, cheapest per GPU first."""
+    snapshot = broker.snapshot()
+
+    def wanted(quote: Quote) -> bool:
+        offer = quote.offer
+        return (
+            (gpu is None or gpu.lower() in (offer.gpu.lower(), offer.model.family.lower()))
+            and count in (None, offer.gpus)
+            and market in (None, offer.market)
+            and cloud in (None, offer.cloud)
+        )
+
+    found = sorted(
+        filter(wanted, snapshot.quotes.values()),
+        key=lambda quote: (quote.price_micro_usd_h / quote.offer.gpus, quote.offer.key),
+    )
+    return Listing(at_ms=snapshot.at_ms, items=quote_views(snapshot, found[:limit]))
+
+
+@router.get("/nodes", tags=["nodes"])
+def nodes(
+    viewer: Viewer,
+    broker: Broker,
+    all: Annotated[bool, Query(description="Also those that are gone.")] = False,
+) -> Listing[NodeView]:
+    """Nodes of the caller's project."""
+    with broker.store.read() as tx:
+        rows = tx.nodes(open_only=not all)
+    items = [node_view(node) for node in rows if viewer.sees(node.project_id)]
+    return Listing(at_ms=broker.clock.now_ms(), items=items)
+
+
+@router.get("/placements", tags=["nodes"])
+def placements(
+    viewer: Viewer,
+    broker: Broker,
+    all: Annotated[bool, Query(description="Also those that are gone.")] = False,
+) -> Listing[Placement]:
+    """Placements of the caller's project."""
+    with broker.store.read() as tx:
+        rows = tx.placements(open_only=not all)
+    items = [placement for placement in rows if viewer.sees(placement.project_id)]
+    return Listing(at_ms=broker.clock.now_ms(), items=items)
+
+
+@router.get("/placements/{placement_id}/probes", tags=["nodes"])
+def probes(placement_id: str, viewer: Viewer, broker: Broker) -> Listing[ProbeView]:
+    """What the probe said of a placement's nodes."""
+    with broker.store.read() as tx:
+        placement = tx.placement(placement_id)
+        reports = tx.probe_reports(placement_id=placement_id)
+    shown = placement is not None and viewer.sees(placement.project_id)
+    items = [
+        ProbeView(
+            report.node_token,
+            report.placement_id,
+            report.at_ms,
+            report.verdict,
+            tuple(str(reason) for reason in report.report.get("reasons", ())),
+        )
+        for report in (reports if shown else ())
+    ]
+    return Listing(at_ms=broker.clock.now_ms(), items=items)

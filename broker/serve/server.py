@@ -1,0 +1,99 @@
+"""uvicorn in the daemon's own loop, over TLS, without its signal handlers: stopping is the daemon's business."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from broker.clock import SystemClock
+from broker.core.errors import SettingsError
+from broker.serve.local import announce, withdraw
+from broker.serve.tls import TlsFiles, ensure_tls
+from broker.settings import Settings
+
+# Real seconds that open requests (server-sent events above all) get when we stop.
+_GRACE_S = 2
+# Real seconds between two looks at the certificate, ours or the operator's.
+_CERTIFICATE_EVERY_S = 6 * 3600
+
+log = structlog.get_logger(__name__)
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+async def serve_api(app: FastAPI, settings: Settings, tls: TlsFiles, stop: asyncio.Event) -> None:
+    """Listen until `stop` is set. While we listen, ``daemon.json`` in the state folder says where.
+
+    Raises:
+        SettingsError: the address is taken, or not ours.
+    """
+    listening = _listen(settings)
+    port = listening.getsockname()[1]
+    config = uvicorn.Config(
+        app,
+        ssl_certfile=str(tls.cert),
+        ssl_keyfile=str(tls.key),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    server = _Server(config)
+    url = settings.server.url if settings.server.port else f"https://{settings.server.host}:{port}"
+    announce(settings.state_dir, url, tls.ca)
+    log.info("server.listening", url=url, address=f"{settings.server.host}:{port}")
+    config.load()
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    stopping = asyncio.create_task(stop.wait())
+    renewing = asyncio.create_task(_renew(settings, config))
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        await serving
+    finally:
+        server.should_exit = True
+        stopping.cancel()
+        renewing.cancel()
+        withdraw(settings.state_dir)
+
+
+async def _renew(settings: Settings, config: uvicorn.Config) -> None:
+    """A daemon runs for longer than a certificate lives; new connections get the new one."""
+    real = SystemClock()
+    while True:
+        await asyncio.sleep(_CERTIFICATE_EVERY_S)
+        try:
+            tls = ensure_tls(settings, real.now_ms())
+            assert config.ssl is not None, "loaded before the server started"
+            config.ssl.load_cert_chain(tls.cert, tls.key)
+        except (OSError, ValueError):
+            # The old one is still good for weeks; the next look may go better.
+            log.exception("tls.renewal_failed")
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Bind before anything is announced, so that a taken port is an error of the start and not of a task."""
+    host, port = settings.server.host, settings.server.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(2048)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        raise SettingsError(
+            f"cannot listen on {settings.server.listen}: {error.strerror}", hint="change listen in [server]"
+        ) from error
+    return listening

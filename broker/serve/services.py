@@ -1,0 +1,66 @@
+"""Everything the API needs of the daemon, handed over once. `broker.daemon` fills it in."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.core.model import Decision, Node
+from broker.core.offer import BillingRule, Market, MarketSnapshot
+from broker.core.ports import Check, Clock, Ids
+from broker.core.spec import JobSpec
+from broker.policy.load import PolicySet
+from broker.settings import Settings
+from broker.store.history import HistoryStore
+from broker.store.state import StateStore, Tx
+from broker.wire.messages import Directive
+
+
+@dataclass(frozen=True)
+class Health:
+    """How the daemon's loops are doing.
+
+    Attributes:
+        pass_age_s: Real seconds since a reconcile pass last finished; None before the first.
+        poll_age_s: Seconds since each cloud's prices were last read in full, by cloud; None: never yet.
+        unowned_nodes: Machines with our tag that no row owns, as of the last search; None before the first.
+    """
+
+    pass_age_s: float | None = None
+    poll_age_s: Mapping[str, float | None] = field(default_factory=dict)
+    unowned_nodes: int | None = None
+
+
+@dataclass(frozen=True)
+class Services:
+    """The daemon's parts as the API uses them. Callables are called from any thread unless they say otherwise.
+
+    Attributes:
+        wake: Ask for a reconcile pass soon.
+        snapshot: All accepted quotes as of now.
+        preview: What a job of this spec and project would be answered now; records nothing. Called on the loop.
+        directive: The whole wish for a node, within the caller's transaction; durations on the node's clock.
+        billing_rule: How a cloud bills a market.
+        checks: `broker doctor` for all that only the daemon can see: (subject, finding). Slow: calls clouds.
+        health: See `Health`.
+        agent_bytes: The agent's zipapp; agent_sha256: of it, as pinned in user-data.
+        source_dir: Tarballs of jobs, one file a hash.
+        log_dir: Logs, one file a node and one a job.
+    """
+
+    settings: Settings
+    store: StateStore
+    history: HistoryStore
+    policies: PolicySet
+    clock: Clock
+    ids: Ids
+    wake: Callable[[], None]
+    snapshot: Callable[[], MarketSnapshot]
+    preview: Callable[[JobSpec, str], Decision]
+    directive: Callable[[Tx, Node], Directive]
+    billing_rule: Callable[[str, Market], BillingRule]
+    checks: Callable[[], Sequence[tuple[str, Check]]]
+    health: Callable[[], Health]
+    agent_bytes: bytes
+    agent_sha256: str
+    source_dir: Path
+    log_dir: Path
