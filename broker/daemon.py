@@ -10,20 +10,20 @@ import contextlib
 import hashlib
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import structlog
 import uvicorn
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
+from broker import assembly
 from broker.checkpoint.commits import CheckpointStore
 from broker.checkpoint.credentials import StoreSettings
 from broker.clock import SystemClock, SystemIds
-from broker.core.errors import BrokerError, LeaseLost, ProviderDown, SettingsError
+from broker.core.errors import BrokerError, LeaseLost
 from broker.core.model import Job, Node, Placement, PlacementState
 from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer
-from broker.core.ports import Check, LaunchRequest, Provider
-from broker.decision.subject import Caps, Timing
+from broker.core.ports import Check, LaunchRequest
 from broker.market.poller import Poller
 from broker.market.snapshot import build_snapshot
 from broker.migration.blocking import Threads
@@ -32,7 +32,6 @@ from broker.migration.decide import Decider
 from broker.migration.directives import Terms, directive
 from broker.migration.keys import StoreKeys
 from broker.migration.reconcile import Reconciler
-from broker.migration.rules import Rules
 from broker.node.bundle import build_agent, user_data
 from broker.policy.load import PolicySet
 from broker.policy.schema import Verify
@@ -45,7 +44,6 @@ from broker.settings import Settings
 from broker.store.history import HistoryStore
 from broker.store.state import StateStore, Tx
 from broker.wire.messages import Directive
-from providers.registry import open_provider
 
 log = structlog.get_logger(__name__)
 
@@ -79,14 +77,16 @@ class Daemon:
         self.settings = settings
         self.clock = SystemClock(settings.clock.rate, settings.clock.anchor_ms)
         self.ids = SystemIds()
-        self.rules = _rules(settings)
+        self.rules = assembly.rules(settings)
         self.store = StateStore.open(settings.state_dir / "state.db", self.clock, self.ids)
         self.history = HistoryStore.open(settings.state_dir / "history.db")
         self.tls = ensure_tls(settings, SystemClock().now_ms())
         self.policies = PolicySet(settings.policies.dir)
         self.agent = build_agent()
         self.agent_sha256 = hashlib.sha256(self.agent).hexdigest()
-        self.providers, self.closed_clouds = _open_clouds(settings, self.clock, self.store.installation_id)
+        self.providers, self.closed_clouds = assembly.open_clouds(
+            settings, self.clock, self.store.installation_id
+        )
         self.store_settings = StoreSettings.of(settings.store, settings.store_dir)
         self.checkpoints = CheckpointStore(self.store_settings)
         self.keys = StoreKeys(self.store_settings, self.rules.run_lease_s / self.clock.rate)
@@ -101,7 +101,7 @@ class Daemon:
             self.providers,
             self.history,
             self.clock,
-            intervals_s={name: cloud.poll_interval_s for name, cloud in settings.open_clouds.items()},
+            intervals_s=assembly.poll_intervals(settings),
             polled=self.wake,
         )
         self.reconciler = Reconciler(
@@ -109,7 +109,7 @@ class Daemon:
             self.blocking, self.rules, self.launch_request, self.wake,
         )  # fmt: skip
         self.decider = Decider(
-            self.store, self.policies, self.clock, self.ids, self.rules, _caps(settings), _timing(settings),
+            self.store, self.policies, self.clock, self.ids, self.rules, assembly.caps(settings), assembly.timing(settings),
             self.snapshot, self.egress,
         )  # fmt: skip
         self.collector = Collector(self.store, self.providers, self.clock, self.blocking, self.rules)
@@ -180,7 +180,7 @@ class Daemon:
                     self._woken.set()
             except LeaseLost:
                 raise
-            except Exception:  # noqa: BLE001 - the next pass reads everything again; the watchdog is not fed
+            except Exception:
                 log.exception("pass.failed")
                 await asyncio.sleep(1.0)
                 continue
@@ -235,7 +235,7 @@ class Daemon:
             await work()
         except LeaseLost:
             raise
-        except Exception:  # noqa: BLE001 - a loop outlives its failures
+        except Exception:
             log.exception(f"{name}.failed")
 
     # -- what the parts ask of each other -------------------------------------------------------------------------
@@ -350,52 +350,3 @@ async def _first_failure(tasks: Sequence[asyncio.Task[None]], stop: asyncio.Task
             task.result()
         if stop in done or tasks[0] in done:
             return
-
-
-def _open_clouds(
-    settings: Settings, clock: SystemClock, installation_id: str
-) -> tuple[Mapping[str, Provider], Mapping[str, str]]:
-    """Providers by cloud, and why the others could not be opened: one cloud's mistake stops no other."""
-    opened, closed = {}, {}
-    for cloud, section in settings.open_clouds.items():
-        try:
-            opened[cloud] = open_provider(cloud, section.options, clock, installation_id)
-        except (SettingsError, ProviderDown) as error:
-            closed[cloud] = str(error)
-    return opened, closed
-
-
-def _rules(settings: Settings) -> Rules:
-    timing = settings.timing
-    return Rules(
-        deadlines_s={
-            PlacementState.INTENDED: timing.request_deadline_s,
-            PlacementState.REQUESTED: timing.request_deadline_s,
-            PlacementState.BOOTING: timing.boot_deadline_s,
-            PlacementState.PROBING: timing.probe_deadline_s,
-            PlacementState.READY: timing.ready_deadline_s,
-            PlacementState.DRAINING: timing.drain_deadline_s,
-            PlacementState.RELEASING: timing.release_deadline_s,
-        },
-        unreachable_after_s=timing.unreachable_after_s,
-        run_lease_s=timing.run_lease_s,
-        dead_man_s=timing.dead_man_s,
-        beat_s=timing.beat_s,
-        drain_s=0.8 * timing.drain_deadline_s,
-        empty_pool_s=timing.empty_pool_for_s,
-        recoveries_per_hour=settings.limits.recoveries_per_hour,
-        notice_s=timing.notice_s,
-        collect_grace_s=timing.collect_grace_s,
-    )
-
-
-def _caps(settings: Settings) -> Caps:
-    limits = settings.limits
-    return Caps(max_micro_usd_per_hour=limits.max_micro_usd_per_hour, max_nodes=limits.max_nodes)
-
-
-def _timing(settings: Settings) -> Timing:
-    timing = settings.timing
-    return Timing(
-        boot_s=timing.boot_estimate_s, probe_s=timing.probe_estimate_s, restore_s=timing.restore_estimate_s
-    )

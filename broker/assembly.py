@@ -1,0 +1,72 @@
+"""From `broker.toml` to the values that the rooms take. Pure but for opening providers."""
+
+from collections.abc import Mapping
+
+from broker.core.errors import ProviderError, SettingsError
+from broker.core.model import PlacementState
+from broker.core.ports import Clock, Provider
+from broker.decision.subject import Caps, Timing
+from broker.migration.rules import Rules
+from broker.settings import Settings
+from providers.registry import open_provider
+
+# A drain must have killed the job before its placement's deadline takes the node away.
+_DRAIN_SHARE = 0.8
+
+
+def open_clouds(
+    settings: Settings, clock: Clock, installation_id: str
+) -> tuple[dict[str, Provider], dict[str, str]]:
+    """Providers by cloud, and why the others could not be opened: one cloud's mistake stops no other."""
+    opened: dict[str, Provider] = {}
+    closed: dict[str, str] = {}
+    for cloud, section in settings.open_clouds.items():
+        try:
+            opened[cloud] = open_provider(cloud, section.options, clock, installation_id)
+        except (SettingsError, ProviderError) as error:
+            closed[cloud] = str(error)
+    return opened, closed
+
+
+def poll_intervals(settings: Settings) -> Mapping[str, int]:
+    """Seconds of our clock between two polls, by cloud."""
+    return {name: cloud.poll_interval_s for name, cloud in settings.open_clouds.items()}
+
+
+def rules(settings: Settings) -> Rules:
+    """The numbers of the protocol."""
+    timing = settings.timing
+    return Rules(
+        deadlines_s={
+            PlacementState.INTENDED: timing.request_deadline_s,
+            PlacementState.REQUESTED: timing.request_deadline_s,
+            PlacementState.BOOTING: timing.boot_deadline_s,
+            PlacementState.PROBING: timing.probe_deadline_s,
+            PlacementState.READY: timing.ready_deadline_s,
+            PlacementState.DRAINING: timing.drain_deadline_s,
+            PlacementState.RELEASING: timing.release_deadline_s,
+        },
+        unreachable_after_s=timing.unreachable_after_s,
+        run_lease_s=timing.run_lease_s,
+        dead_man_s=timing.dead_man_s,
+        beat_s=timing.beat_s,
+        drain_s=_DRAIN_SHARE * timing.drain_deadline_s,
+        empty_pool_s=timing.empty_pool_for_s,
+        recoveries_per_hour=settings.limits.recoveries_per_hour,
+        notice_s=timing.notice_s,
+        collect_grace_s=timing.collect_grace_s,
+    )
+
+
+def caps(settings: Settings) -> Caps:
+    """Deployment-wide bounds."""
+    limits = settings.limits
+    return Caps(max_micro_usd_per_hour=limits.max_micro_usd_per_hour, max_nodes=limits.max_nodes)
+
+
+def timing(settings: Settings) -> Timing:
+    """What a landing is expected to take."""
+    given = settings.timing
+    return Timing(
+        boot_s=given.boot_estimate_s, probe_s=given.probe_estimate_s, restore_s=given.restore_estimate_s
+    )
