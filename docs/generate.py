@@ -34,7 +34,7 @@ def render_all() -> dict[str, str]:
     return texts
 
 
-def write(folder: Path = REFERENCE) -> list[str]:
+def write(folder: Path) -> list[str]:
     """Write the pages whose text differs; their names."""
     folder.mkdir(parents=True, exist_ok=True)
     stale = out_of_date(folder)
@@ -44,7 +44,7 @@ def write(folder: Path = REFERENCE) -> list[str]:
     return stale
 
 
-def out_of_date(folder: Path = REFERENCE) -> list[str]:
+def out_of_date(folder: Path) -> list[str]:
     """Names of pages that are missing or differ from what the code says."""
     return [name for name, text in render_all().items() if _read(folder / name) != text]
 
@@ -60,11 +60,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="compare only")
     if parser.parse_args(arguments).check:
-        stale = out_of_date()
+        stale = out_of_date(REFERENCE)
         for name in stale:
             print(f"docs/reference/{name} is out of date; run: make docs", file=sys.stderr)
         return 1 if stale else 0
-    for name in write():
+    for name in write(REFERENCE):
         print(f"wrote docs/reference/{name}")
     return 0
 

@@ -1,16 +1,16 @@
 """Conditions: their truth against a second reading of the same lines, their mistakes, and their bounds."""
 
 import time
+from collections.abc import Callable
 from itertools import product
 
 import pytest
 
 from broker.core.errors import Place, PolicyError
 from broker.policy.conditions import MAX_TEXT, CelCondition, compile_condition
-from broker.policy.facts import FACTS, FactType, Line, facts_for
+from broker.policy.facts import FACTS, FactInfo, FactType, Line, facts_for
 from broker.policy.schema import Fact
 
-_EVERY = facts_for(Line.MIGRATE_WHERE)
 _LITERALS = {
     FactType.BOOL: "true",
     FactType.INT: "8",
@@ -38,7 +38,7 @@ def refusal(text: str, line: Line = Line.WHERE) -> PolicyError:
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.name)
-def test_every_fact_of_the_table_can_be_asked_for(fact) -> None:  # type: ignore[no-untyped-def]
+def test_every_fact_of_the_table_can_be_asked_for(fact: FactInfo) -> None:
     for line in fact.lines:
         asked = condition(f"{fact.name} == {_LITERALS[fact.type]}", line)
         assert asked.needs == (fact.name,)
@@ -62,14 +62,15 @@ def _or(a: Truth, b: Truth) -> Truth:
 
 
 # Kleene's three-valued logic, written down a second time, independent of the engine.
-_FORMS = {
+_FORMS: dict[str, Callable[[Truth, Truth], Truth]] = {
     "{a} && {b}": _and,
     "{a} || {b}": _or,
     "!({a}) || {b}": lambda a, b: _or(_not(a), b),
     "!({a} && {b})": lambda a, b: _not(_and(a, b)),
     "{a} ? {b} : !({b})": lambda a, b: None if a is None else b if a else _not(b),
 }
-_ATOMS = (
+Atom = tuple[str, dict[str, Fact], dict[str, Fact]]
+_ATOMS: tuple[Atom, ...] = (
     ("job.has_checkpoint", {"job.has_checkpoint": True}, {"job.has_checkpoint": False}),
     ("offer.price < 3.0", {"offer.price": 2.0}, {"offer.price": 3.0}),
     ('job.remaining < duration("1h")', {"job.remaining": 3599.5}, {"job.remaining": 3600}),
@@ -81,10 +82,10 @@ _ATOMS = (
 
 @pytest.mark.parametrize("form", _FORMS)
 @pytest.mark.parametrize(("a", "b"), [(a, b) for a, b in product(_ATOMS, _ATOMS) if a is not b][:12])
-def test_truth_tables(form: str, a: tuple, b: tuple) -> None:  # type: ignore[type-arg]
+def test_truth_tables(form: str, a: Atom, b: Atom) -> None:
     line = condition(form.format(a=a[0], b=b[0]))
     for truth_a, truth_b in product((True, False, None), repeat=2):
-        facts = {}
+        facts: dict[str, Fact] = {}
         for truth, (_, when_true, when_false) in ((truth_a, a), (truth_b, b)):
             facts |= {} if truth is None else when_true if truth else when_false
         assert line.evaluate(facts) is _FORMS[form](truth_a, truth_b), (form, truth_a, truth_b)

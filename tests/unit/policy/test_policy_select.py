@@ -14,10 +14,10 @@ SPEC = JobSpec(
 )
 
 
-def policy(name: str, mode: Mode = Mode.ACT, precedence: int = 0, **match: object) -> Policy:
+def policy(name: str, mode: Mode = Mode.ACT, precedence: int = 0, teams: tuple[str, ...] = ()) -> Policy:
     return Policy(
-        name, "0" * 64, f"policies/{name}.yaml", mode=mode, precedence=precedence, match=Match(**match)
-    )  # type: ignore[arg-type]
+        name, "0" * 64, f"policies/{name}.yaml", mode=mode, precedence=precedence, match=Match(teams)
+    )
 
 
 OBSERVE = Mode.OBSERVE
