@@ -38,7 +38,7 @@ class SeaweedFS:
         self,
         directory: Path,
         access_key: str = "lab-access-key",
-        secret_key: str = "lab-secret-key",  # noqa: S107 - of a server on 127.0.0.1 that dies with its folder
+        secret_key: str = "lab-secret-key",
         bucket: str = "checkpoints",
         port: int | None = None,
         certificate: tuple[Path, Path] | None = None,

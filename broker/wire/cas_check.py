@@ -10,7 +10,7 @@ from typing import Callable, List, Optional
 from broker.wire.errors import PreconditionFailed, StoreFailed, UnknownWrite
 from broker.wire.store_client import ObjectStore
 
-WRITERS = 8
+WRITERS = 4
 ROUNDS = 3
 
 

@@ -87,9 +87,15 @@ class S3Store:
                 raise StoreFailed(f"the CA of checkpoint store {endpoint} is not PEM: {error}") from error
 
     def get(self, key: str) -> Optional[Tuple[bytes, str]]:
-        """GET, retried."""
+        """GET, retried.
+
+        S3 answers 403, not 404, for an object that is not there, to keys that may not list the whole bucket; keys
+        that are limited to a job's prefix are such. Only its place in the list can tell the two apart.
+        """
         reply = self._retried("GET", key)
         if reply.status == 404 and reply.code != "NoSuchBucket":
+            return None
+        if reply.code == "AccessDenied" and key not in (found for found, _ in self.list(key)):
             return None
         self._expect(reply, (200,), "GET", key)
         return reply.body, reply.headers.get("etag", "")
