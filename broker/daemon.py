@@ -6,14 +6,12 @@ ends the daemon, since then another one has taken over.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
-import uvicorn
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from broker import assembly
@@ -36,8 +34,9 @@ from broker.node.bundle import build_agent, user_data
 from broker.policy.load import PolicySet
 from broker.policy.schema import Verify
 from broker.serve.api import create_app
-from broker.serve.local import announce, withdraw
+from broker.serve.local import ensure_operator_token
 from broker.serve.notify import Notifier
+from broker.serve.server import serve_api
 from broker.serve.services import Health, Services
 from broker.serve.tls import ensure_tls
 from broker.settings import Settings
@@ -119,33 +118,29 @@ class Daemon:
         await asyncio.to_thread(self.checkpoints.self_test)
         for name in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(name, self._stop.set)
-        server = _Server(self._server_config())
+        ensure_operator_token(self.settings.state_dir, self.store, self.ids)
         scheduler = self._scheduler()
         tasks = [
-            asyncio.create_task(server.serve()),
-            asyncio.create_task(self.poller.run()),
-            asyncio.create_task(self._reconcile()),
-            asyncio.create_task(self._collect()),
-            asyncio.create_task(self._look_at_clouds()),
-            asyncio.create_task(self._announce(server)),
+            asyncio.create_task(work)
+            for work in (
+                serve_api(create_app(self._services()), self.settings, self.tls, self._stop),
+                self.poller.run(),
+                self._reconcile(),
+                self._collect(),
+                self._look_at_clouds(),
+            )
         ]
-        stop = asyncio.create_task(self._stop.wait())
         scheduler.start()
         try:
-            await _first_failure(tasks, stop)
+            await _first_end(tasks)
             log.info("daemon.stopping")
             return 0
         finally:
             self.notifier.stopping()
-            withdraw(self.settings)
             scheduler.shutdown(wait=False)
-            server.should_exit = True
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(5):
-                    await asyncio.wait([tasks[0]])
-            for task in [*tasks, stop]:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, stop, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def close(self) -> None:
         """Let the next daemon in."""
@@ -185,6 +180,7 @@ class Daemon:
                 await asyncio.sleep(1.0)
                 continue
             self._passed_at_s = time.monotonic()
+            self.notifier.ready("serving")
             self.notifier.pass_finished("reconciling")
 
     async def _collect(self) -> None:
@@ -204,22 +200,6 @@ class Daemon:
                     log.error("cloud.unusable", cloud=cloud, check=check.name, detail=check.detail)
                 else:
                     log.info("cloud.checked", cloud=cloud, check=check.name, ok=check.ok, detail=check.detail)
-
-    async def _announce(self, server: "_Server") -> None:
-        """Tell the local CLI and systemd, once the port is open and a first pass went through."""
-        while not (server.started and self._passed_at_s is not None):
-            await asyncio.sleep(0.05)
-            self._woken.set()
-        announce(self.settings, self.store, self.tls, self.ids)
-        self.notifier.ready("serving")
-        log.info(
-            "daemon.serving",
-            url=self.settings.server.url,
-            state_dir=str(self.settings.state_dir),
-            clouds=sorted(self.providers),
-            policies=sorted(self.policies.policies),
-            installation=self.store.installation_id,
-        )
 
     def _reload_policies(self) -> None:
         changes = self.policies.reload()
@@ -324,29 +304,11 @@ class Daemon:
             log_dir=self.settings.log_dir,
         )  # fmt: skip
 
-    def _server_config(self) -> uvicorn.Config:
-        server = self.settings.server
-        return uvicorn.Config(
-            create_app(self._services()), host=server.host, port=server.port, ssl_certfile=str(self.tls.cert),
-            ssl_keyfile=str(self.tls.key), log_config=None, access_log=False, timeout_graceful_shutdown=2,
-            lifespan="off",
-        )  # fmt: skip
 
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the daemon decides when to stop."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-async def _first_failure(tasks: Sequence[asyncio.Task[None]], stop: asyncio.Task[bool]) -> None:
-    """Wait until we are told to stop or a loop raises; loops that end well (announcing) do not count."""
-    waiting: set[asyncio.Task[None] | asyncio.Task[bool]] = {*tasks, stop}
-    while True:
+async def _first_end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait until the server (the first) has stopped as asked, or any loop raises."""
+    waiting = set(tasks)
+    while tasks[0] in waiting:
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
-        if stop in done or tasks[0] in done:
-            return
