@@ -25,6 +25,7 @@ from broker.policy.schema import Mode, OnInconclusive, Policy
 
 FOLDER = Path(__file__).parents[2] / "policies"
 NOW = 1_790_000_000_000
+SEEN_MS = 20_000
 SHIPPED = PolicySet(FOLDER)
 
 AWS = Offer("aws", "us-east-1", "use1-az6", "p5.4xlarge", Market.SPOT, "H100-SXM5-80GB", 1)
@@ -46,7 +47,7 @@ Prices = dict[Offer, float]
 
 def world(prices: Prices, now_ms: int = NOW, failures: float = 0.0) -> World:
     quotes = (
-        Quote(o, round(usd * 1e6), now_ms - 20_000, now_ms - 20_000, "test") for o, usd in prices.items()
+        Quote(o, round(usd * 1e6), now_ms - SEEN_MS, now_ms - SEEN_MS, "test") for o, usd in prices.items()
     )
     snapshot = MarketSnapshot(now_ms, {q.offer.key: q for q in quotes}, spot_launch_failures_1h=failures)
     return World(now_ms, snapshot, lambda _from, _to: 0)
@@ -54,7 +55,8 @@ def world(prices: Prices, now_ms: int = NOW, failures: float = 0.0) -> World:
 
 def queued(spec: JobSpec = SPEC, hours_left: float | None = None) -> Subject:
     progress = None if hours_left is None else Progress(NOW, 1000, 1000 + round(hours_left * 3600), 1.0)
-    return Subject(Job("j1", spec, "p1", "ada", NOW - 36_000_000, progress=progress))
+    job = Job("j1", spec, "p1", "ada", NOW - 36_000_000, progress=progress)
+    return Subject(job, measured_steps_per_s={"H100-SXM5-80GB": 1.0})
 
 
 def running(offer: Offer, hours_left: float, committed: bool = True) -> Subject:
@@ -84,7 +86,7 @@ def at_once(subject: Subject, name: str, prices: Prices, failures: float = 0.0) 
 def after_the_hold(subject: Subject, policy: Policy, prices: Prices) -> Decision:
     """The answer once the same prices, seen anew, have stood for the policy's hold."""
     hold: Hold | None = None
-    for now_ms in (NOW, NOW + policy.migrate.hold_s * 500, NOW + policy.migrate.hold_s * 1000 + 1000):
+    for now_ms in (NOW, NOW + policy.migrate.hold_s * 1000 + 2 * SEEN_MS):
         decision, hold = decide(replace(subject, hold=hold), policy, world(prices, now_ms), "d1")
     return decision
 
