@@ -1,0 +1,326 @@
+"""The job file: YAML to `JobSpec`, strict. Every mistake has its file, line, column and, where we know, a way out.
+
+    spec, source = load_job(Path("train.yaml"))
+
+Reads the file and looks at the source folder; no clock, no network. The fields are in docs/reference/job-file.md.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from broker.core.errors import Place, SpecError
+from broker.core.ids import slug
+from broker.core.offer import Market
+from broker.core.plain import from_plain, to_plain
+from broker.core.size import parse_size
+from broker.core.spec import Checkpoint, DataSet, JobSpec, KeepBest, Priority, Resources
+from broker.core.time import from_iso, parse_duration
+from broker.core.yaml_text import Mapped, Node, Scalar, Sequence, did_you_mean, parse
+from broker.jobs import later
+from broker.jobs.gpus import check_gpu, read_gpus
+from broker.jobs.source import SourceRequest, missing_script, source_files
+
+TOP = (
+    "name",
+    "team",
+    "labels",
+    "priority",
+    "resources",
+    "source",
+    "setup",
+    "run",
+    "env",
+    "data",
+    "checkpoint",
+    "stop",
+    "policy",
+)
+RESOURCES = ("nodes", "gpus", "market", "allow", "deny")
+SOURCE = ("path", "exclude")
+DATA = ("from", "size")
+CHECKPOINT = ("dir", "every", "keep_last", "keep_best")
+KEEP_BEST = ("metric", "mode")
+STOP = ("deadline",)
+CLOUDS = ("aws", "gcp", "azure", "lambda", "coreweave", "local")
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
+_ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WHERE = re.compile(r"[\w*.-]+(/[\w*.-]+){0,2}")
+_OURS = ("BROKER_", "SKYPILOT_")
+
+V = TypeVar("V")
+
+
+def load_job(path: Path) -> tuple[JobSpec, SourceRequest | None]:
+    """Read a job file. The spec's `source` is None until the tarball has been built (`with_source`).
+
+    Raises:
+        SpecError: the file cannot be read, or something in it is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SpecError(f"cannot read {path}: {why}") from None
+    return parse_job(text, str(path), path.parent)
+
+
+def parse_job(text: str, file: str, folder: Path) -> tuple[JobSpec, SourceRequest | None]:
+    """Read the text of a job file.
+
+    Args:
+        file: For messages.
+        folder: What `source` is relative to.
+
+    Raises:
+        SpecError: something in it is wrong.
+    """
+    top = parse(text, file, SpecError)
+    top.only(TOP, later.TOP)
+    checkpoint = _checkpoint(top)
+    run = top.need("run", "the command that trains: run: python train.py")
+    spec = JobSpec(
+        name=_name(top.need("name", "name: my-training")),
+        run=run.as_str(),
+        resources=_resources(top, has_checkpoint=checkpoint is not None),
+        team=_text(top, "team"),
+        labels=_labels(top),
+        priority=Priority(node.as_choice(Priority)) if (node := top.get("priority")) else Priority.NORMAL,
+        setup=_text(top, "setup"),
+        env=_env(top),
+        data=_data(top),
+        checkpoint=checkpoint,
+        deadline_ms=_deadline(top),
+        policy=_text(top, "policy"),
+    )
+    source = _source(top, folder)
+    _check_script(spec, source, run, text)
+    return spec, source
+
+
+def spec_to_json(spec: JobSpec) -> dict[str, Any]:
+    """A spec as the API and the store carry it."""
+    plain: dict[str, Any] = to_plain(spec)
+    return plain
+
+
+def spec_from_json(plain: Mapping[str, Any]) -> JobSpec:
+    """A spec from outside. What the job file's reader promises is checked again: a client may have its own.
+
+    Raises:
+        SpecError: no spec, or one that no job file could have given.
+    """
+    try:
+        spec = from_plain(JobSpec, plain)
+    except ValueError as error:
+        raise SpecError(f"not a job: {error}") from None
+    gpus = tuple(check_gpu(gpu) for gpu in spec.resources.gpus)
+    problems = {
+        "name": _NAME.fullmatch(spec.name) is None,
+        "run": not spec.run.strip(),
+        "resources.gpus": not gpus,
+        "resources.nodes": spec.resources.nodes < 1,
+        "resources.markets": not spec.resources.markets,
+        "env": any(_env_problem(name) for name in spec.env),
+        "checkpoint.keep_last": spec.checkpoint is not None and spec.checkpoint.keep_last < 1,
+        "checkpoint.every_s": spec.checkpoint is not None and spec.checkpoint.every_s < 1,
+        "data.size_bytes": any(data.size_bytes < 0 for data in spec.data),
+    }
+    if wrong := [name for name, is_wrong in problems.items() if is_wrong]:
+        raise SpecError(f"not a job: {', '.join(wrong)} has a value that no job file may have")
+    return replace(spec, resources=replace(spec.resources, gpus=gpus))
+
+
+# -- one function a field ---------------------------------------------------------------------------------------------
+
+
+def _name(node: Node) -> str:
+    name = node.as_str()
+    if _NAME.fullmatch(name) is None:
+        raise node.fail(
+            f"name: {name!r} must be 1 to 48 lower-case letters, digits and dashes", f"name: {slug(name, 48)}"
+        )
+    return name
+
+
+def _text(top: Mapped, key: str) -> str | None:
+    node = top.get(key)
+    return None if node is None else node.as_str()
+
+
+def _resources(top: Mapped, *, has_checkpoint: bool) -> Resources:
+    resources = top.need("resources", "resources: {gpus: H100:8}").as_mapped()
+    resources.only(RESOURCES, later.RESOURCES)
+    gpus = read_gpus(resources.need("gpus", "gpus: H100:8"))
+    nodes = node.as_int(1) if (node := resources.get("nodes")) else 1
+    markets = _markets(resources.get("market"), has_checkpoint)
+    return Resources(gpus, nodes, markets, _places(resources, "allow"), _places(resources, "deny"))
+
+
+def _markets(node: Node | None, has_checkpoint: bool) -> tuple[Market, ...]:
+    if node is None:
+        # What cannot be resumed must not be interrupted, unless the file says so itself.
+        return Resources(()).markets if has_checkpoint else (Market.ON_DEMAND,)
+    items = list(node) if isinstance(node, Sequence) else [node]
+    markets: list[Market] = []
+    for item in items:
+        market = Market(item.as_choice(Market))
+        if market in markets:
+            raise item.fail(f"{item.name}: {market} is there twice")
+        markets.append(market)
+    if not markets:
+        raise node.fail(f"{node.name} is empty", f"choose from {', '.join(Market)}")
+    return tuple(markets)
+
+
+def _places(resources: Mapped, key: str) -> tuple[str, ...]:
+    node = resources.get(key)
+    patterns = []
+    for item in node.as_sequence() if node is not None else ():
+        pattern = item.as_str()
+        if _WHERE.fullmatch(pattern) is None:
+            raise item.fail(f"{item.name}: {pattern!r} is not cloud, cloud/region or cloud/region/zone")
+        cloud = pattern.split("/")[0]
+        if "*" not in cloud and cloud not in CLOUDS:
+            hint = did_you_mean(cloud, CLOUDS) or f"clouds are {', '.join(CLOUDS)}"
+            raise item.fail(f"{item.name}: unknown cloud {cloud!r}", hint)
+        patterns.append(pattern)
+    return tuple(patterns)
+
+
+def _labels(top: Mapped) -> dict[str, str]:
+    node = top.get("labels")
+    return {} if node is None else {key: value.as_str() for key, value in node.as_mapped().items()}
+
+
+def _env(top: Mapped) -> dict[str, str]:
+    node = top.get("env")
+    if node is None:
+        return {}
+    mapped, values = node.as_mapped(), {}
+    for key, value in mapped.items():
+        if problem := _env_problem(key):
+            raise SpecError(f"env.{key}: {problem}", mapped.place(key))
+        if not isinstance(value, Scalar) or value.value is None:
+            raise value.wrong("text or a number", 'an empty value is ""')
+        values[key] = value.text  # as written: 1e3 stays 1e3 and yes stays yes
+    return values
+
+
+def _env_problem(name: str) -> str | None:
+    if _ENV.fullmatch(name) is None:
+        return "not a name that a shell can set"
+    return "names with this start are set by the broker" if name.startswith(_OURS) else None
+
+
+def _data(top: Mapped) -> tuple[DataSet, ...]:
+    node = top.get("data")
+    sets = []
+    for item in node.as_sequence() if node is not None else ():
+        mapped = item.as_mapped()
+        mapped.only(DATA, later.DATA)
+        size = _as(mapped.need("size", "size: 300GiB; it prices a move"), parse_size)
+        sets.append(DataSet(size, _text(mapped, "from") or ""))
+    return tuple(sets)
+
+
+def _checkpoint(top: Mapped) -> Checkpoint | None:
+    node = top.get("checkpoint")
+    if node is None:
+        return None
+    mapped = node.as_mapped()
+    mapped.only(CHECKPOINT, later.CHECKPOINT)
+    folder = mapped.need("dir", "where the job writes its checkpoints: dir: checkpoints")
+    path = Path(folder.as_str())
+    if ".." in path.parts or path in (Path("/"), Path(".")):
+        raise folder.fail(f"{folder.name}: {path} is not a folder of its own", "dir: checkpoints")
+    checkpoint = Checkpoint(str(path), keep_best=_keep_best(mapped))
+    if (every := mapped.get("every")) is not None:
+        checkpoint = replace(checkpoint, every_s=_as(every, _positive_duration))
+    if (keep_last := mapped.get("keep_last")) is not None:
+        checkpoint = replace(checkpoint, keep_last=keep_last.as_int(1))
+    return checkpoint
+
+
+def _keep_best(checkpoint: Mapped) -> KeepBest | None:
+    node = checkpoint.get("keep_best")
+    if node is None:
+        return None
+    mapped = node.as_mapped()
+    mapped.only(KEEP_BEST, later.KEEP_BEST)
+    mode = found.as_choice(("min", "max")) if (found := mapped.get("mode")) else "min"
+    return KeepBest(mapped.need("metric", "metric: eval_loss").as_str(), mode)
+
+
+def _deadline(top: Mapped) -> int | None:
+    node = top.get("stop")
+    if node is None:
+        return None
+    mapped = node.as_mapped()
+    mapped.only(STOP, later.STOP)
+    deadline = mapped.get("deadline")
+    return None if deadline is None else _as(deadline, from_iso)
+
+
+def _source(top: Mapped, folder: Path) -> SourceRequest | None:
+    node = top.get("source")
+    if node is None:
+        return None
+    exclude: tuple[str, ...] = ()
+    path = node
+    if isinstance(node, Mapped):
+        node.only(SOURCE, later.SOURCE)
+        path = node.need("path", "path: .")
+        patterns = node.get("exclude")
+        exclude = tuple(item.as_str() for item in patterns.as_sequence()) if patterns is not None else ()
+    found = folder / path.as_str()
+    if not found.is_dir():
+        what = "is not a folder" if found.exists() else "does not exist"
+        raise path.fail(
+            f"source: {found} {what}", "it is relative to the job file; source: . is its own folder"
+        )
+    return SourceRequest(found, exclude)
+
+
+def _check_script(spec: JobSpec, source: SourceRequest | None, run: Node, text: str) -> None:
+    if source is None and spec.setup is not None:
+        return  # setup may bring anything
+    try:
+        files = source_files(source) if source is not None else []
+    except SpecError as error:
+        raise run.fail(error.message, error.hint) from None
+    script = missing_script(spec.run, spec.setup, files)
+    if script is None:
+        return
+    if source is None:
+        message, hint = "but nothing brings it to the node", "add source: ."
+    else:
+        message, hint = "which is not in source", did_you_mean(script, files) or f"source is {source.folder}"
+    raise SpecError(f"run starts {script}, {message}", _place_of(script, run.at, text), hint)
+
+
+def _place_of(word: str, start: Place, text: str) -> Place:
+    """Where a word of a value stands: the first of its lines that has the word."""
+    for number, line in enumerate(text.splitlines()[start.line - 1 :], start.line):
+        column = line.find(word, start.column - 1 if number == start.line else 0)
+        if column >= 0:
+            return Place(start.file, number, column + 1, line)
+    return start
+
+
+def _as(node: Node, read: Callable[[str], V]) -> V:
+    """A text that a reader of `broker.core` understands; its ValueError is for the person."""
+    try:
+        return read(node.as_str())
+    except ValueError as error:
+        raise node.fail(f"{node.name}: {error}") from None
+
+
+def _positive_duration(text: str) -> int:
+    seconds = parse_duration(text)
+    if seconds < 1:
+        raise ValueError(f"{text!r} must be at least 1s")
+    return seconds
