@@ -39,27 +39,22 @@ def mistakes(text: str, file: str) -> list[PolicyError]:
     return _read(text, file)[1]
 
 
-def read_file(path: Path, name: str | None = None) -> str:
+def read_file(path: Path) -> str:
     """The text of a policy file.
-
-    Args:
-        path: The file.
-        name: How messages call it; the path where it is None.
 
     Raises:
         PolicyError: it cannot be read, is no UTF-8, or far too long.
     """
-    file = name or str(path)
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise PolicyError(f"{file}: cannot be read: {error.strerror}") from None
+        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
     if len(content) > _MAX_BYTES:
-        raise PolicyError(f"{file}: {len(content)} bytes are no policy; {_MAX_BYTES} are allowed")
+        raise PolicyError(f"{path}: {len(content)} bytes are no policy; {_MAX_BYTES} are allowed")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise PolicyError(f"{file}: not UTF-8 at byte {error.start}") from None
+        raise PolicyError(f"{path}: not UTF-8 at byte {error.start}") from None
 
 
 def policy_files(folder: Path) -> list[Path]:

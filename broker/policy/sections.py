@@ -62,7 +62,7 @@ def read_policy(document: Mapped, file: str, sha256: str) -> tuple[Policy, list[
     """
     errors: list[PolicyError] = []
     top = Section(document, errors)
-    top.only((*_KEYS, *_NOT_YET))
+    top.only(_KEYS, _LATER)
     if "policy" not in document:
         top.note(PolicyError("policy is missing", document.at, "give it a name: policy: ride-the-spot"))
     name = top.read("policy", fields.name, "")
@@ -81,10 +81,8 @@ def read_policy(document: Mapped, file: str, sha256: str) -> tuple[Policy, list[
         verify=_verify(top),
         limits=_limits(top),
     )
-    for key, read in _NOT_YET.items():
-        if key in document:
-            read(top)
-            top.note(PolicyError(f"{key} is not supported yet", document.place(key), _LATER[key]))
+    _budget(top)
+    _stop(top)
     return policy, errors
 
 
@@ -239,14 +237,3 @@ def _stop(top: Section) -> None:
     part.read("when", fields.several(Node.as_str), ())
     part.read("nan_loss", Node.as_bool, False)
     part.read("hold", _hold, None)
-
-
-def _text(top: Section) -> None:
-    top.read("extends", Node.as_str, "")
-
-
-def _anything(top: Section) -> None:
-    """Its form is not settled."""
-
-
-_NOT_YET: Final = {"budget": _budget, "stop": _stop, "extends": _text, "selectable_by": _anything}
