@@ -55,7 +55,7 @@ V = TypeVar("V")
 
 
 def load_job(path: Path) -> tuple[JobSpec, SourceRequest | None]:
-    """Read a job file. The spec's `source` is None until the tarball has been built (`with_source`).
+    """Read a job file. The spec's `source` is None: its hash is not known before the tarball is built.
 
     Raises:
         SpecError: the file cannot be read, or something in it is wrong.
