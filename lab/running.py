@@ -1,0 +1,167 @@
+"""A whole lab: one world behind its faces, its nodes, its object store and its control, on 127.0.0.1."""
+
+import importlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from broker.clock import SystemClock
+from lab.catalog import Scenario
+from lab.control import Control
+from lab.faces import Handler, aws
+from lab.nodes import RUN_MARK, NodeRunner
+from lab.seaweed import SeaweedFS
+from lab.serving import HttpServer
+from lab.tls import Authority, ServiceAccount
+from lab.world import World
+
+TICK_S = 0.03  # how late, in real seconds, a node may learn that its time has come
+GCP_PROJECT = "broker-lab"
+_log = logging.getLogger("lab")
+
+
+class Lab:
+    """Starts everything in a folder; `info` says where it is.
+
+    Args:
+        folder: Holds lab.json, keys, logs, the consoles of nodes and the object store.
+        shutdown: Called when the control interface is asked to end the lab.
+        with_s3: False leaves the object store out, which is most of the start-up time.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: SystemClock,
+        scenario: Scenario,
+        shutdown: Callable[[], None] = lambda: None,
+        with_s3: bool = True,
+    ) -> None:
+        self.folder = folder
+        self.world = World(clock, scenario)
+        self._run_id = os.environ.setdefault(RUN_MARK, secrets.token_hex(8))  # the object store inherits it
+        self.nodes = NodeRunner(self.world, folder, self._run_id)
+        self._warden = _warden(self._run_id, self.nodes.parent)
+        self._shutdown = shutdown
+        self._servers: list[HttpServer] = []
+        self._stopped = threading.Event()
+        self._authority = Authority(folder)
+        self._s3 = (
+            SeaweedFS(folder / "s3", certificate=self._authority.certificate_files()) if with_s3 else None
+        )
+        self.info: dict[str, Any] = {}
+
+    def start(self) -> "Lab":
+        """Everything up; `info` and lab.json are complete when this returns."""
+        store = threading.Thread(target=self._s3.start) if self._s3 is not None else None
+        if store is not None:
+            store.start()
+        threading.Thread(target=self._tick, name="clock", daemon=True).start()
+        keys = aws.Keys(f"AKIALAB{secrets.token_hex(6).upper()}", secrets.token_urlsafe(30))
+        token = secrets.token_urlsafe(24)
+        amazon = self._serve(aws.create(self.world, keys))
+        control = Control(self.world, token, self.nodes.console, self._shutdown)
+        endpoints = {"aws_ec2": amazon, "aws_pricing": amazon, "aws_sts": amazon}
+        environment = {
+            "AWS_ACCESS_KEY_ID": keys.access_key,
+            "AWS_SECRET_ACCESS_KEY": keys.secret_key,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CA_BUNDLE": str(self._authority.ca_file),
+            "REQUESTS_CA_BUNDLE": str(self._authority.ca_file),
+        }
+        environment |= self._google(endpoints)
+        endpoints["control"] = self._serve(control.handle, tls=False)
+        if store is not None and self._s3 is not None:
+            store.join()
+            endpoints["s3"] = self._s3.endpoint
+        self.info = {
+            "pid": os.getpid(),
+            "rate": self.world.clock.rate,
+            "isolation": self.nodes.isolation,
+            "endpoints": endpoints,
+            "ca_file": str(self._authority.ca_file),
+            "control_token": token,
+            "aws": {"access_key": keys.access_key, "secret_key": keys.secret_key},
+            "gcp": {"project": GCP_PROJECT, "credentials": environment.get("GOOGLE_APPLICATION_CREDENTIALS")},
+            "s3": self._s3_info(),
+            "env": environment,
+        }
+        _write_whole(self.folder / "lab.json", json.dumps(self.info, indent=2))
+        _log.info("ready; isolation %s", self.nodes.isolation)
+        return self
+
+    def stop(self) -> None:
+        """Everything down: nodes first, so that none outlives its cloud. Harmless when called twice."""
+        if self._stopped.is_set():
+            return
+        self._stopped.set()
+        (self.folder / "lab.json").unlink(missing_ok=True)
+        self.nodes.close()
+        for server in self._servers:
+            server.stop()
+        if self._s3 is not None:
+            self._s3.stop()
+        assert self._warden.stdin is not None
+        self._warden.stdin.close()
+        self._warden.wait()
+        _log.info("stopped")
+
+    def _tick(self) -> None:
+        while not self._stopped.wait(TICK_S):
+            try:
+                self.world.advance()
+            except Exception:  # noqa: BLE001 - the clock of a world must not stop because a listener failed
+                _log.exception("a listener failed")
+
+    def _serve(self, handler: Handler, tls: bool = True) -> str:
+        server = HttpServer(handler, self._authority.server_context() if tls else None).start()
+        self._servers.append(server)
+        return server.url
+
+    def _google(self, endpoints: dict[str, str]) -> dict[str, str]:
+        """Compute Engine and Cloud Billing, with a service account to sign in to them."""
+        gcp = importlib.import_module("lab.faces.gcp")
+        account = ServiceAccount.generated(GCP_PROJECT)
+        url = self._serve(gcp.create(self.world, account.project, account.email, account.public_key_pem))
+        endpoints |= {"gcp_compute": url, "gcp_billing": url}
+        path = self.folder / "service-account.json"
+        account.write(path, f"{url}/token")
+        return {"GOOGLE_APPLICATION_CREDENTIALS": str(path), "GOOGLE_CLOUD_PROJECT": GCP_PROJECT}
+
+    def _s3_info(self) -> dict[str, str] | None:
+        if self._s3 is None:
+            return None
+        return {
+            "access_key": self._s3.access_key,
+            "secret_key": self._s3.secret_key,
+            "bucket": self._s3.bucket,
+            "region": "us-east-1",
+        }
+
+
+def _warden(run_id: str, parent: Path) -> "subprocess.Popen[bytes]":
+    environment = {name: value for name, value in os.environ.items() if name != RUN_MARK}
+    return subprocess.Popen(
+        [sys.executable, "-m", "lab.warden", run_id, str(parent)],
+        stdin=subprocess.PIPE,
+        cwd=Path(__file__).parent.parent,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Whole or not at all: who waits for the file must not read half of it."""
+    part = path.with_suffix(".part")
+    part.touch(mode=0o600)
+    part.write_text(text)
+    shutil.move(part, path)
