@@ -108,7 +108,7 @@ def spec_to_json(spec: JobSpec) -> dict[str, Any]:
 
 
 def spec_from_json(plain: Mapping[str, Any]) -> JobSpec:
-    """A spec from outside. What the job file's reader promises is checked again: a client may have its own.
+    """A spec from outside.
 
     Raises:
         SpecError: no spec, or one that no job file could have given.
@@ -117,7 +117,17 @@ def spec_from_json(plain: Mapping[str, Any]) -> JobSpec:
         spec = from_plain(JobSpec, plain)
     except ValueError as error:
         raise SpecError(f"not a job: {error}") from None
+    return check_spec(spec)
+
+
+def check_spec(spec: JobSpec) -> JobSpec:
+    """What the reader above promises, checked again for a spec from outside: a client may have a reader of its own.
+
+    Raises:
+        SpecError: a value that no job file could have given.
+    """
     gpus = tuple(check_gpu(gpu) for gpu in spec.resources.gpus)
+    checkpoint = spec.checkpoint
     problems = {
         "name": _NAME.fullmatch(spec.name) is None,
         "run": not spec.run.strip(),
@@ -125,8 +135,9 @@ def spec_from_json(plain: Mapping[str, Any]) -> JobSpec:
         "resources.nodes": spec.resources.nodes < 1,
         "resources.markets": not spec.resources.markets,
         "env": any(_env_problem(name) for name in spec.env),
-        "checkpoint.keep_last": spec.checkpoint is not None and spec.checkpoint.keep_last < 1,
-        "checkpoint.every_s": spec.checkpoint is not None and spec.checkpoint.every_s < 1,
+        "checkpoint.dir": checkpoint is not None and not _is_own_folder(checkpoint.dir),
+        "checkpoint.every_s": checkpoint is not None and checkpoint.every_s < 1,
+        "checkpoint.keep_last": checkpoint is not None and checkpoint.keep_last < 1,
         "data.size_bytes": any(data.size_bytes < 0 for data in spec.data),
     }
     if wrong := [name for name, is_wrong in problems.items() if is_wrong]:
@@ -234,15 +245,20 @@ def _checkpoint(top: Mapped) -> Checkpoint | None:
     mapped = node.as_mapped()
     mapped.only(CHECKPOINT, later.CHECKPOINT)
     folder = mapped.need("dir", "where the job writes its checkpoints: dir: checkpoints")
-    path = Path(folder.as_str())
-    if ".." in path.parts or path in (Path("/"), Path(".")):
-        raise folder.fail(f"{folder.name}: {path} is not a folder of its own", "dir: checkpoints")
-    checkpoint = Checkpoint(str(path), keep_best=_keep_best(mapped))
+    if not _is_own_folder(folder.as_str()):
+        raise folder.fail(f"{folder.name}: {folder.value} is not a folder of its own", "dir: checkpoints")
+    checkpoint = Checkpoint(folder.as_str(), keep_best=_keep_best(mapped))
     if (every := mapped.get("every")) is not None:
         checkpoint = replace(checkpoint, every_s=_as(every, _positive_duration))
     if (keep_last := mapped.get("keep_last")) is not None:
         checkpoint = replace(checkpoint, keep_last=keep_last.as_int(1))
     return checkpoint
+
+
+def _is_own_folder(text: str) -> bool:
+    """The agent copies, sets aside and restores what is in there: it must not be the job's whole world."""
+    path = Path(text)
+    return ".." not in path.parts and path not in (Path("/"), Path("."))
 
 
 def _keep_best(checkpoint: Mapped) -> KeepBest | None:
