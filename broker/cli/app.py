@@ -4,16 +4,12 @@ Exit codes are those of `broker.core.errors`; ``logs -f`` ends with the job's ow
 stderr, answers to stdout, and a mistake of a person never prints a traceback.
 """
 
-import os
 import sys
 
-import click
 import typer
 
-from broker.cli import access, doctor, jobs, market, policies, probe, serve, switches
+from broker.cli import access, doctor, job, jobs, market, policies, probe, serve, switches
 from broker.core.errors import BrokerError
-
-INTERRUPTED = 130
 
 _HELP = """Rents GPU capacity wherever it is cheapest and obtainable, and moves checkpointed training jobs there.
 
@@ -27,7 +23,7 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="broker", help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
     )
-    for module in (serve, access, jobs, market, policies, switches, probe, doctor):
+    for module in (serve, access, jobs, job, market, policies, switches, probe, doctor):
         module.register(app)
     return app
 
@@ -35,18 +31,11 @@ def build() -> typer.Typer:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line; returns its exit code."""
     try:
-        code = typer.main.get_command(build())(args=arguments, prog_name="broker", standalone_mode=False)
-        return code if isinstance(code, int) else 0
+        # Typer itself answers wrong options (2), Ctrl-C (130) and a reader that has gone (1), and always exits.
+        typer.main.get_command(build())(args=arguments, prog_name="broker")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
     except BrokerError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except click.ClickException as error:
-        error.show(sys.stderr)
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`| head`) has seen enough; without this, Python complains once more while it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return 0

@@ -89,16 +89,14 @@ class Client:
             raise _error(reply)
         return reply.json() if reply.content else None
 
-    def get_bytes(self, path: str, **query: object) -> bytes:
-        """The body of a read that is no JSON."""
+    def get_log(self, path: str, offset: int, node: str | None) -> tuple[bytes, str]:
+        """Bytes of a log from `offset`, and the state of its job."""
+        query = {"offset": str(offset)} | ({"node": node} if node else {})
         with self._told():
-            reply = self._http.get(
-                f"/api/v1{path}",
-                params={name: str(value) for name, value in query.items() if value is not None},
-            )
+            reply = self._http.get(f"/api/v1{path}", params=query)
         if reply.is_error:
             raise _error(reply)
-        return reply.content
+        return reply.content, reply.headers["X-Job-State"]
 
     @contextmanager
     def _told(self) -> Iterator[None]:

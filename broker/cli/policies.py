@@ -25,7 +25,7 @@ def _policy() -> None:
 def check(
     paths: Annotated[list[Path], typer.Argument(help="Policy files, or folders of them.")],
     as_json: AsJson = False,
-) -> int:
+) -> None:
     """Print every mistake with file:line:column, the line, a caret and a hint; exit 2 when there is one."""
     from broker.policy.load import load_policy, mistakes, policy_files, read_file
 
@@ -50,12 +50,15 @@ def check(
                     UsageError(f"{file}: the name {name} is taken by {first}", hint="rename one of them")
                 )
     if as_json:
-        show_json({"files": [str(file) for file in files], "mistakes": [_plain(error) for error in found]})
+        show_json(
+            {"files": [str(file) for file in files], "mistakes": [_plain(mistake) for mistake in found]}
+        )
     else:
-        for error in found:
-            say(f"{error}\n")
+        for mistake in found:
+            say(f"{mistake}\n")
         say(f"{len(files)} {'policy' if len(files) == 1 else 'policies'}, {len(found)} mistakes")
-    return UsageError.exit_code if found else 0
+    if found:
+        raise typer.Exit(UsageError.exit_code)
 
 
 def _plain(error: UsageError) -> dict[str, object]:

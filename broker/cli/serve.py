@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
     app.command()(serve)
 
 
-def serve(config: ConfigOption = None) -> int:
+def serve(config: ConfigOption = None) -> None:
     """Run the daemon in the foreground, until SIGTERM."""
     from broker.daemon import run
     from broker.log import configure
@@ -26,4 +26,4 @@ def serve(config: ConfigOption = None) -> int:
 
     settings = Settings.load(config)
     configure(settings.log.level, settings.log.format)
-    return run(settings)
+    raise typer.Exit(run(settings))

@@ -21,7 +21,8 @@ from broker.core.model import Job
 from broker.core.ports import Ids
 from broker.serve.problem import Unauthenticated
 from broker.serve.services import Services
-from broker.store.access import Role
+from broker.store.access import Role, Token
+from broker.store.state import Tx
 
 TOKEN_PREFIX = "brk_"
 # base32 characters: 160 bits, so that a plain SHA-256 is as good as a slow hash.
@@ -81,6 +82,25 @@ def new_token(ids: Ids) -> str:
 def token_sha256(token: str) -> str:
     """What is kept of a token."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def make_token(
+    tx: Tx, ids: Ids, role: str, name: str | None, project_id: str, created_by: str
+) -> tuple[str, Token]:
+    """A new token in the database, with its project when that is new; returns the secret and the row.
+
+    Raises:
+        UsageError: no such role.
+        Conflict: the name is taken.
+    """
+    known = role_named(role)
+    secret = new_token(ids)
+    if project_id not in {project.id for project in tx.projects()}:
+        tx.add_project(project_id, created_by)
+    row = tx.add_token(
+        name or f"{known}-{ids.base32(6)}", known, project_id, token_sha256(secret), created_by
+    )
+    return secret, row
 
 
 def services_of(request: Request) -> Services:

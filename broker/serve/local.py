@@ -1,7 +1,7 @@
 """What the daemon leaves in its state folder for the CLI on the same machine.
 
-    daemon.json      {url, ca, pid} of the daemon that runs; removed when it ends
-    operator.token   a token with the role operator, made at the first start, for its owner's eyes only
+daemon.json      {url, ca, pid} of the daemon that runs; removed when it ends
+operator.token   a token with the role operator, made at the first start, for its owner's eyes only
 """
 
 import json
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.core.ports import Ids
+from broker.serve.auth import new_token, token_sha256
 from broker.store.access import DEFAULT_PROJECT, Role
 from broker.store.state import StateStore
-
-from broker.serve.auth import new_token, token_sha256
 
 DAEMON_FILE = "daemon.json"
 TOKEN_FILE = "operator.token"

@@ -38,8 +38,16 @@ METRICS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("broker_jobs", "Jobs by state.", ("state",)),
     ("broker_placements", "Placements that are not gone, by state.", ("state",)),
     ("broker_nodes", "Nodes that are not gone, by cloud and state.", ("cloud", "state")),
-    ("broker_unowned_nodes", "Machines with our tag that no row owns. Alert when above 0 for 10 minutes.", ()),
-    ("broker_burn_usd_per_hour", "What nodes whose meter runs cost an hour, by their decision's price.", ("cloud",)),
+    (
+        "broker_unowned_nodes",
+        "Machines with our tag that no row owns. Alert when above 0 for 10 minutes.",
+        (),
+    ),
+    (
+        "broker_burn_usd_per_hour",
+        "What nodes whose meter runs cost an hour, by their decision's price.",
+        ("cloud",),
+    ),
     ("broker_decisions_last_hour", "Answers of policies in the last hour.", ("kind", "acted")),
     ("broker_events_total", "Events ever written.", ()),
     ("broker_switch", "1 when the switch is on.", ("switch",)),
@@ -110,8 +118,8 @@ class _Scrape(Collector):
             series = (offer.cloud, offer.region, offer.gpu, offer.market.value)
             price = float(usd(quote.price_micro_usd_h)) / offer.gpus
             cheapest[series] = min(price, cheapest.get(series, price))
-        for series, price in sorted(cheapest.items()):
-            self._set("broker_offer_price_usd_per_hour", price, *series)
+        for labels_of_price, price in sorted(cheapest.items()):
+            self._set("broker_offer_price_usd_per_hour", price, *labels_of_price)
 
     def _rows(self) -> None:
         now_ms = self._broker.clock.now_ms()
@@ -133,7 +141,11 @@ class _Scrape(Collector):
             self._set("broker_nodes", count, cloud, node_state.value)
         burn: defaultdict[str, int] = defaultdict(int)
         for node in nodes:
-            if node.billed_from_ms is not None and node.ended_at_ms is None and node.placement_id in placements:
+            if (
+                node.billed_from_ms is not None
+                and node.ended_at_ms is None
+                and node.placement_id in placements
+            ):
                 burn[node.cloud] += placements[node.placement_id].price_micro_usd_h
         for cloud, rate_micro_usd_h in sorted(burn.items()):
             self._set("broker_burn_usd_per_hour", float(usd(rate_micro_usd_h)), cloud)

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from broker import __version__
 from broker.core.errors import UsageError
 from broker.policy.schema import Mode, Policy
-from broker.serve.auth import Author, Broker, Operator, Viewer, new_token, role_named, token_sha256
+from broker.serve.auth import Author, Broker, Operator, Viewer, make_token
 from broker.serve.views import Listing, TokenView, token_view
 from broker.store.access import DEFAULT_PROJECT, PAUSED, REPORT_ONLY, Role
 
@@ -109,13 +109,8 @@ def tokens(_operator: Operator, broker: Broker) -> Listing[TokenView]:
 @router.post("/tokens", tags=["access"], status_code=201)
 def create_token(wanted: NewToken, operator: Operator, broker: Broker) -> MadeToken:
     """A new token. Only its hash is kept, so this answer is the only place where it can be read."""
-    role = role_named(wanted.role)
-    secret = new_token(broker.ids)
-    name = wanted.name or f"{role}-{broker.ids.base32(6)}"
     with broker.store.write() as tx:
-        if wanted.project_id not in {project.id for project in tx.projects()}:
-            tx.add_project(wanted.project_id, operator.name)
-        row = tx.add_token(name, role, wanted.project_id, token_sha256(secret), operator.name)
+        secret, row = make_token(tx, broker.ids, wanted.role, wanted.name, wanted.project_id, operator.name)
     return MadeToken(secret, token_view(row))
 
 

@@ -145,10 +145,13 @@ def _beat(broker: Services, authorization: str, message: Beat) -> Directive:
                 tx.save_probe_report(
                     ProbeReport(node.token, node.placement_id, broker.clock.now_ms(), verdict, taken.probe)
                 )
-        directive = _exit(broker) if over(node) else broker.directive(tx, taken.node)
     if taken.events or node.report.get("phase") != message.phase:
         broker.wake()
-    return directive
+    if over(node):
+        return _exit(broker)
+    # Apart from the write: a directive may mint store credentials, and no writer waits for a network.
+    with broker.store.read() as tx:
+        return broker.directive(tx, taken.node)
 
 
 def _append(broker: Services, authorization: str, offset: int, data: bytes) -> int:

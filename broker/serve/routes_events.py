@@ -34,7 +34,9 @@ async def events(
     request: Request,
     viewer: Viewer,
     broker: Broker,
-    after: Annotated[int | None, Query(description="Start behind this event; default: only new ones.")] = None,
+    after: Annotated[
+        int | None, Query(description="Start behind this event; default: only new ones.")
+    ] = None,
     job: Annotated[str | None, Query(description="Only of this job (id).")] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> EventSourceResponse:

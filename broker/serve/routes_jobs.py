@@ -116,7 +116,9 @@ def job_logs(
     viewer: Viewer,
     broker: Broker,
     offset: Annotated[int, Query(ge=0)] = 0,
-    node: Annotated[str | None, Query(description="Log of one node; default: rank 0 of all placements.")] = None,
+    node: Annotated[
+        str | None, Query(description="Log of one node; default: rank 0 of all placements.")
+    ] = None,
 ) -> Response:
     """Bytes of the log from `offset`, at most 1 MiB; empty at its end. ``X-Job-State`` says whether to go on asking."""
     with broker.store.read() as tx:

@@ -1,0 +1,145 @@
+"""`broker doctor`: what is not well, and what to do about it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from broker.cli.output import AsJson, say, show_json, show_table
+from broker.cli.serve import ConfigOption
+from broker.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from broker.settings import Settings
+
+Finding = tuple[str, str, bool | None, str]
+
+_MARK = {True: "ok", False: "FAIL", None: "?"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(doctor)
+
+
+def doctor(
+    offline: bool = typer.Option(False, "--offline", help="Only what can be seen without a running daemon."),
+    config: ConfigOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check configuration, state folder, policies; and, through the daemon, clouds and the checkpoint store.
+
+    Exit 1 when a check fails.
+    """
+    findings = list(_offline(config)) if offline else list(_online())
+    if as_json:
+        keys = ("subject", "name", "ok", "detail")
+        show_json({"items": [dict(zip(keys, finding, strict=True)) for finding in findings]})
+    else:
+        show_table(
+            ("", "SUBJECT", "CHECK", "FINDING"),
+            ((_MARK[ok], s, name, detail) for s, name, ok, detail in findings),
+        )
+    failed = sum(ok is False for _, _, ok, _ in findings)
+    say(f"{len(findings)} checks, {failed} failed")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _online() -> Iterator[Finding]:
+    from broker.cli.client import Client
+
+    # Clouds are asked one after the other; each has its own time-out.
+    with Client(timeout_s=180) as daemon:
+        me = daemon.get("/whoami")
+        yield (
+            "daemon",
+            "reachable",
+            True,
+            f"{daemon.login.url}, release {me['version']}, as {me['name']} ({me['role']})",
+        )
+        yield (
+            "daemon",
+            "paused",
+            None if me["paused"] else True,
+            "paused: `broker resume`" if me["paused"] else "no",
+        )
+        if me["report_only"]:
+            yield (
+                "daemon",
+                "report only",
+                False,
+                "this may be a restored database; see docs/internals/leaks.md",
+            )
+        for item in daemon.get("/doctor")["items"]:
+            yield item["subject"], item["name"], item["ok"], item["detail"]
+
+
+def _offline(config: Path | None) -> Iterator[Finding]:
+    from broker.settings import Settings
+
+    try:
+        settings = Settings.load(config)
+    except SettingsError as error:
+        yield "config", "broker.toml", False, str(error)
+        return
+    yield "config", "broker.toml", True, "read"
+    yield from _state(settings)
+    yield from _address(settings)
+    yield from _policies(settings)
+    yield from _store(settings)
+    clouds = ", ".join(settings.open_clouds)
+    yield "clouds", "enabled", bool(clouds), clouds or "none; add a section, e.g. [clouds.aws]"
+
+
+def _state(settings: "Settings") -> Iterator[Finding]:
+    folder = settings.state_dir
+    probe = folder if folder.exists() else next(parent for parent in folder.parents if parent.exists())
+    writable = os.access(probe, os.W_OK)
+    detail = str(folder) if writable else f"{folder} cannot be written by uid {os.getuid()}"
+    yield "state", "folder", writable, detail
+
+
+def _address(settings: "Settings") -> Iterator[Finding]:
+    from urllib.parse import urlsplit
+
+    host = urlsplit(settings.server.url).hostname or ""
+    loopback = host in ("localhost", "::1") or host.startswith("127.")
+    remote = [name for name in settings.open_clouds if name != "local"]
+    if loopback and remote:
+        yield (
+            "server",
+            "public_url",
+            None,
+            f"{settings.server.url} is this machine only: nodes of {', '.join(remote)} cannot call it unless they "
+            "run here; set public_url in [server]",
+        )
+    else:
+        yield "server", "public_url", True, settings.server.url
+
+
+def _policies(settings: "Settings") -> Iterator[Finding]:
+    from broker.policy.load import PolicySet
+
+    folder = settings.policies.dir
+    policies = PolicySet(folder)
+    for error in policies.errors:
+        yield "policies", "files", False, str(error)
+    if not policies.errors:
+        names = ", ".join(policies.policies)
+        yield "policies", "files", bool(names), names or f"{folder} has none"
+
+
+def _store(settings: "Settings") -> Iterator[Finding]:
+    store = settings.store
+    if store.kind == "folder":
+        remote = [name for name in settings.open_clouds if name != "local"]
+        detail = f"folder {settings.store_dir}: only nodes on this machine reach it"
+        yield "store", "kind", None if remote else True, detail
+        return
+    yield "store", "kind", True, f"s3 bucket {store.bucket}"
+    for variable in (store.access_key_env, store.secret_key_env):
+        known = bool(os.environ.get(variable))
+        yield "store", variable, known, "set" if known else "not set in this environment; the daemon needs it"
