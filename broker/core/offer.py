@@ -104,6 +104,11 @@ class RawQuote:
     source: str
 
 
+SPOT_PRIOR_LIFE_S = 6.0 * 3600
+"""Expected spot life where we have no history: inside the mean spells of 0.8 to 8.7 h of the public V100 traces
+(github.com/skypilot-org/spot-traces) and of 5.4 h for H100 on GCP (github.com/andylizf/skynomad-artifact)."""
+
+
 @dataclass(frozen=True)
 class MarketSnapshot:
     """All accepted quotes as of one moment. Immutable; decisions are made on one of these.

@@ -6,12 +6,7 @@ placements, gangs included, so nothing is corrected here for the number of nodes
 
 import math
 
-from broker.core.offer import Market, MarketSnapshot, Offer
-from broker.core.time import HOUR_S
-
-SPOT_PRIOR_LIFE_S = 6.0 * HOUR_S
-"""Expected spot life where we have no history: inside the mean spells of 0.8 to 8.7 h of the public V100 traces
-(github.com/skypilot-org/spot-traces) and of 5.4 h for H100 on GCP (github.com/andylizf/skynomad-artifact)."""
+from broker.core.offer import SPOT_PRIOR_LIFE_S, Market, MarketSnapshot, Offer
 
 WORK_MARGIN = 1.1
 """How much longer the work may take than we think before a deadline is in danger (found by back-testing on the

@@ -1,0 +1,198 @@
+"""Reading prices: one loop a cloud, each at its own interval, none of them in another's way.
+
+A poll is whole or failed. A failed one leaves the cloud's quotes as they were: they age, and age is what keeps
+decisions from trusting them. Every poll is a row, so that "nothing changed" and "we were blind" differ.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC
+
+import structlog
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from broker.core.errors import NotFound, ProviderError, Throttled
+from broker.core.offer import RawQuote
+from broker.core.ports import Clock, Provider
+from broker.core.time import MS
+from broker.market.quarantine import Pending, price_of, sift
+from broker.market.reader import Reader
+from broker.store.history import HistoryStore, Poll, Quarantined
+
+log = structlog.get_logger()
+
+DEFAULT_INTERVAL_S = 300.0
+READ_TIMEOUT_S = 120.0
+# A cloud that keeps failing is asked less and less often, down to every eighth time.
+_BACKOFF_MAX = 8
+
+
+@dataclass
+class _Cloud:
+    """What the poller knows of one cloud.
+
+    Attributes:
+        due: Set by the scheduler; the loop reads everything else anew when it wakes.
+        busy: One poll at a time, whoever asks.
+        failures: In a row.
+        not_before_ms: Wake-ups before this are let pass.
+        whole_at_ms: Start of the last whole poll.
+    """
+
+    reader: Reader
+    interval_s: float
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    failures: int = 0
+    not_before_ms: int = 0
+    whole_at_ms: int | None = None
+
+    async def wake(self) -> None:
+        """Called by the scheduler on the event loop."""
+        self.due.set()
+
+
+class Poller:
+    """Polls every cloud until cancelled.
+
+    Args:
+        providers: By cloud.
+        history: Where prices, polls and doubts are kept.
+        clock: Ours; intervals are in its seconds, time-outs in real ones.
+        intervals_s: By cloud; 300 where missing.
+        polled: Called on the event loop after each poll, failed ones too.
+        timeout_s: Real seconds that a cloud has for its whole price list.
+    """
+
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        history: HistoryStore,
+        clock: Clock,
+        *,
+        intervals_s: Mapping[str, float] | None = None,
+        polled: Callable[[], None] = lambda: None,
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> None:
+        self._history = history
+        self._clock = clock
+        self._polled = polled
+        self._timeout_s = timeout_s
+        intervals = intervals_s or {}
+        self._clouds = {
+            cloud: _Cloud(Reader(cloud, provider.quotes), intervals.get(cloud, DEFAULT_INTERVAL_S))
+            for cloud, provider in providers.items()
+        }
+
+    async def run(self) -> None:
+        """Poll every cloud now, and then each at its interval."""
+        # The scheduler only wakes loops: a tick that is late or lost costs nothing but its own delay.
+        scheduler = AsyncIOScheduler(
+            timezone=UTC,
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        )
+        for name, cloud in self._clouds.items():
+            cloud.due.set()
+            seconds = cloud.interval_s / self._clock.rate
+            scheduler.add_job(cloud.wake, "interval", seconds=seconds, id=f"poll:{name}")
+        scheduler.start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in self._clouds:
+                    group.create_task(self._loop(name), name=f"poll:{name}")
+        finally:
+            scheduler.shutdown(wait=False)
+
+    async def poll_now(self, name: str) -> Poll:
+        """Poll one cloud, however recently it was polled or failed.
+
+        Raises:
+            NotFound: no such cloud is configured.
+        """
+        cloud = self._clouds.get(name)
+        if cloud is None:
+            raise NotFound(f"no cloud {name!r} is configured; there are {', '.join(self._clouds) or 'none'}")
+        async with cloud.busy:
+            poll = await self._poll(name, cloud)
+        self._polled()
+        return poll
+
+    def ages_s(self) -> dict[str, float | None]:
+        """Seconds since each cloud's prices were last read in full; None where they never were."""
+        now_ms = self._clock.now_ms()
+        return {
+            name: None if cloud.whole_at_ms is None else (now_ms - cloud.whole_at_ms) / MS
+            for name, cloud in self._clouds.items()
+        }
+
+    async def _loop(self, name: str) -> None:
+        cloud = self._clouds[name]
+        while True:
+            await cloud.due.wait()
+            cloud.due.clear()
+            if self._clock.now_ms() >= cloud.not_before_ms:
+                await self.poll_now(name)
+
+    async def _poll(self, name: str, cloud: _Cloud) -> Poll:
+        # Prices are dated by the start: what came in later was true no earlier than that.
+        started_at_ms = self._clock.now_ms()
+        try:
+            raws = await cloud.reader.read(self._timeout_s)
+        except ProviderError as error:
+            log.warning("poll.failed", cloud=name, code=error.code, error=str(error))
+            return await self._failed(name, cloud, started_at_ms, error)
+        except Exception as error:
+            # A mistake in one provider must not stop the others.
+            log.exception("poll.failed", cloud=name)
+            return await self._failed(name, cloud, started_at_ms, error)
+        poll, doubts = await asyncio.to_thread(self._take_in, name, raws, started_at_ms)
+        cloud.failures, cloud.not_before_ms, cloud.whole_at_ms = 0, 0, started_at_ms
+        log.info(
+            "poll.finished",
+            cloud=name,
+            offers=poll.offers,
+            changes=poll.changes,
+            doubts=doubts,
+            took_s=(poll.ended_at_ms - started_at_ms) / MS,
+        )
+        return poll
+
+    async def _failed(self, name: str, cloud: _Cloud, started_at_ms: int, error: Exception) -> Poll:
+        cloud.failures += 1
+        # Half an interval less, or the very tick that is meant would come a moment too early.
+        wait_s = cloud.interval_s * (min(2 ** (cloud.failures - 1), _BACKOFF_MAX) - 0.5)
+        if isinstance(error, Throttled) and error.retry_after_s is not None:
+            wait_s = max(wait_s, error.retry_after_s * self._clock.rate)
+        cloud.not_before_ms = started_at_ms + round(wait_s * MS)
+        text = str(error) or type(error).__name__
+        poll = Poll(name, started_at_ms, self._clock.now_ms(), ok=False, error=text)
+        await asyncio.to_thread(self._history.record_poll, poll)
+        return poll
+
+    def _take_in(self, name: str, raws: list[RawQuote], started_at_ms: int) -> tuple[Poll, int]:
+        """Judge a whole poll and write it down; returns its row and how many readings are doubted."""
+        doubted = self._history.quarantined()
+        sifted = sift(raws, started_at_ms, self._history.now(), _pending(doubted))
+        for key, doubt in sifted.doubts.items():
+            known = doubted.get(key)
+            # Some hundred offers have GPUs that we do not know, in every poll: once told is enough.
+            if known is None or (known.raw.price_text, known.reason) != (doubt.raw.price_text, doubt.reason):
+                self._history.quarantine(doubt.raw, started_at_ms, doubt.reason)
+                log.warning("quote.quarantined", offer=key, price=doubt.raw.price_text, reason=doubt.reason)
+        changes = self._history.ingest(sifted.quotes)
+        for key in sifted.released:
+            self._history.release(key, started_at_ms)
+            log.info("quote.released", offer=key)
+        poll = Poll(name, started_at_ms, self._clock.now_ms(), True, len(raws), changes)
+        self._history.record_poll(poll)
+        return poll, len(sifted.doubts)
+
+
+def _pending(doubted: Mapping[str, Quarantined]) -> dict[str, Pending]:
+    """What is in quarantine, as readings to confirm; a doubt that is no price confirms nothing (0 is never near)."""
+    pending = {}
+    for key, entry in doubted.items():
+        price = price_of(entry.raw)
+        pending[key] = Pending(price if isinstance(price, int) else 0, entry.last_seen_ms)
+    return pending
