@@ -1,0 +1,256 @@
+"""The processes of a rehearsal: the lab, the daemon, and the commands a person types. All end with this one."""
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from broker.core.time import to_iso
+from lab.control import LabClient
+from lab.demo.play import Play
+
+RATE = 20
+ROOT = Path(__file__).resolve().parents[2]
+_PR_SET_PDEATHSIG = 1
+
+
+class DemoFailed(Exception):
+    """The rehearsal did not go as it must; the text says what is wrong."""
+
+
+def die_with_parent() -> None:
+    """In a child: SIGTERM when the rehearsal dies, however it dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that a person typed, and what it answered."""
+
+    line: str
+    output: str
+
+
+class Stage:
+    """One folder, one lab, one daemon.
+
+    Attributes:
+        folder: Everything the rehearsal writes.
+        env: Environment of the person's shell: a login of their own.
+    """
+
+    def __init__(self, folder: Path, play: Play) -> None:
+        self.folder = folder
+        self.play = play
+        # The anchor is on whole seconds in the past, so that both clocks agree from the first moment.
+        self.anchor = to_iso(int(time.time()) * 1000)
+        self.env = {
+            **os.environ,
+            "XDG_CONFIG_HOME": str(folder / "home"),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "NO_COLOR": "1",
+            "COLUMNS": "110",
+        }
+        for name in ("BROKER_URL", "BROKER_TOKEN", "BROKER_CA", "BROKER_CONFIG"):
+            self.env.pop(name, None)
+        self.children: list[subprocess.Popen[bytes]] = []
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator["Stage"]:
+        """Start the lab, then the daemon; end both, last first, whatever happens."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        try:
+            self._start_lab()
+            self.start_daemon()
+            yield self
+        finally:
+            for child in reversed(self.children):
+                _end(child)
+
+    def _start_lab(self) -> None:
+        scenario = self.folder / "scenario.json"
+        prices = {key: f"{usd:.6f}" for key, usd in self.play.prices_usd_h.items()}
+        scenario.write_text(
+            json.dumps(
+                {
+                    "prices": prices,
+                    "stock": self.play.stock,
+                    "boot_s": {"aws": 20, "gcp": 20},
+                    "seed": self.play.seed + 1,
+                }
+            )
+        )
+        folder = self.folder / "lab"
+        self._spawn(
+            "lab",
+            [sys.executable, "-m", "lab", "--dir", str(folder), "--rate", str(RATE), "--anchor", self.anchor,
+             "--scenario", str(scenario), "--die-with-parent"],
+            dict(os.environ),
+        )  # fmt: skip
+        self._until("the lab is up", lambda: (folder / "lab.json").exists(), 40)
+        self.lab = LabClient.open(folder)
+
+    def start_daemon(self) -> subprocess.Popen[bytes]:
+        """`broker serve` against the lab: the same program, other endpoints and credentials."""
+        self.config = self.folder / "broker.toml"
+        if not self.config.exists():
+            self.config.write_text(broker_toml(self.folder, self.lab.info, self.anchor, _free_port()))
+        child = self._spawn(
+            "broker", [str(Path(sys.executable).parent / "broker"), "serve", "--config", str(self.config)],
+            {**self.env, **self.lab.info["env"]},
+        )  # fmt: skip
+        state = self.folder / "state"
+        self._until("the daemon is up", lambda: (state / "daemon.json").exists() and self._ready(state), 40)
+        return child
+
+    def _ready(self, state: Path) -> bool:
+        where = json.loads((state / "daemon.json").read_text())
+        token = (state / "operator.token").read_text().strip()
+        self.api = httpx.Client(
+            base_url=f"{where['url']}/api/v1", headers={"Authorization": f"Bearer {token}"}, verify=where["ca"],
+            timeout=10, trust_env=False,
+        )  # fmt: skip
+        with contextlib.suppress(httpx.HTTPError):
+            return self.api.get(f"{where['url']}/readyz").status_code == 200 and len(self.prices()) > 3
+        return False
+
+    def get(self, path: str, **query: Any) -> Any:
+        """One read of the daemon's API."""
+        answer = self.api.get(path, params=query)
+        answer.raise_for_status()
+        return answer.json()
+
+    def prices(self) -> list[dict[str, Any]]:
+        """Quotes for one H100."""
+        return list(self.get("/prices", gpu="H100", count=1)["items"])
+
+    def type(self, *words: str) -> Command:
+        """Run a command as a person would.
+
+        Raises:
+            DemoFailed: it ended with an error.
+        """
+        done = subprocess.run(
+            ["broker", *words], capture_output=True, text=True, env=self.env, cwd=ROOT, timeout=60
+        )
+        if done.returncode:
+            raise DemoFailed(
+                f"broker {' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+            )
+        return Command("broker " + " ".join(words), done.stdout.strip() or done.stderr.strip())
+
+    def _spawn(self, name: str, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=ROOT,
+                # Ctrl-C in the terminal is ours to handle: children end in order, not all at once.
+                start_new_session=True, preexec_fn=die_with_parent,
+            )  # fmt: skip
+        child.args = name
+        self.children.append(child)
+        return child
+
+    def _until(self, what: str, holds: Callable[[], bool], limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while not holds():
+            for child in self.children:
+                if child.poll() is not None:
+                    raise DemoFailed(
+                        f"waiting until {what}: {child.args} has ended\n{self.tail(str(child.args))}"
+                    )
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"not true after {limit_s:.0f} s: {what}\n{self.tail('broker')}")
+            time.sleep(0.05)
+
+    def tail(self, name: str) -> str:
+        """The last lines of a log."""
+        file = self.folder / f"{name}.log"
+        return "\n".join(file.read_text(errors="replace").splitlines()[-15:]) if file.exists() else ""
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(15)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait(5)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def broker_toml(folder: Path, lab: dict[str, Any], anchor: str, port: int) -> str:
+    """The daemon's configuration: a real one, with the lab's endpoints where the vendors' would be."""
+    ends = lab["endpoints"]
+    gcp = lab["gcp"]
+    return f"""\
+# Written by the rehearsal. For real clouds: leave out [clock] and the endpoints.
+[server]
+listen = "127.0.0.1:{port}"
+
+[state]
+dir = "{folder}/state"
+
+[clock]
+rate = {RATE}
+anchor = "{anchor}"
+
+[store]
+kind = "s3"
+endpoint = "{ends["s3"]}"
+bucket = "{lab["s3"]["bucket"]}"
+access_key_env = "LAB_S3_ACCESS_KEY"
+secret_key_env = "LAB_S3_SECRET_KEY"
+
+[clouds.aws]
+regions = ["us-east-1"]
+endpoint_ec2 = "{ends["aws_ec2"]}"
+endpoint_pricing = "{ends["aws_pricing"]}"
+endpoint_sts = "{ends["aws_sts"]}"
+image_id = "ami-0123456789abcdef0"
+poll_interval = "20s"
+
+[clouds.gcp]
+project = "{gcp["project"]}"
+regions = ["us-central1"]
+image = "projects/ml-images/global/images/family/common-gpu"
+endpoint_compute = "{ends["gcp_compute"]}"
+endpoint_billing = "{ends["gcp_billing"]}"
+poll_interval = "20s"
+
+[policies]
+dir = "{ROOT}/policies"
+
+[limits]
+max_usd_per_hour = 60
+max_nodes = 8
+
+[timing]
+beat = "8s"
+reconcile_interval = "8s"
+unreachable_after = "5m"
+empty_pool_for = "4m"
+collect_interval = "60s"
+notice = "120s"
+boot_estimate = "60s"
+probe_estimate = "80s"
+restore_estimate = "40s"
+"""
