@@ -9,6 +9,7 @@ import ctypes
 import json
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from broker.clock import SystemClock
 from broker.core.time import from_iso
 from lab.catalog import Scenario
+from lab.nodes import RUN_MARK
 from lab.running import Lab
 
 _PR_SET_PDEATHSIG = 1
@@ -40,7 +42,8 @@ def main() -> int:
         signal.signal(number, lambda *_: ended.set())
     scenario = Scenario.of(json.loads(given.scenario.read_text()) if given.scenario else None)
     clock = SystemClock(given.rate, from_iso(given.anchor) if given.anchor else None)
-    lab = Lab(folder, clock, scenario, ended.set, with_s3=not given.no_s3)
+    run_id = os.environ[RUN_MARK] = secrets.token_hex(8)
+    lab = Lab(folder, clock, scenario, ended.set, with_s3=not given.no_s3, run_id=run_id)
     try:
         lab.start()
         while not ended.wait(3600):

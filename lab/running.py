@@ -1,6 +1,5 @@
 """A whole lab: one world behind its faces, its nodes, its object store and its control, on 127.0.0.1."""
 
-import importlib
 import json
 import logging
 import os
@@ -10,13 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from broker.clock import SystemClock
 from lab.catalog import Scenario
 from lab.control import Control
-from lab.faces import Handler, aws
+from lab.faces import Handler, aws, gcp
 from lab.nodes import RUN_MARK, NodeRunner
 from lab.seaweed import SeaweedFS
 from lab.serving import HttpServer
@@ -35,6 +35,8 @@ class Lab:
         folder: Holds lab.json, keys, logs, the consoles of nodes and the object store.
         shutdown: Called when the control interface is asked to end the lab.
         with_s3: False leaves the object store out, which is most of the start-up time.
+        run_id: What the warden sweeps by after a kill; it must be in this process's environment as ``LAB_RUN`` for
+            the object store to carry it.
     """
 
     def __init__(
@@ -44,12 +46,13 @@ class Lab:
         scenario: Scenario,
         shutdown: Callable[[], None] = lambda: None,
         with_s3: bool = True,
+        run_id: str | None = None,
     ) -> None:
         self.folder = folder
         self.world = World(clock, scenario)
-        self._run_id = os.environ.setdefault(RUN_MARK, secrets.token_hex(8))  # the object store inherits it
-        self.nodes = NodeRunner(self.world, folder, self._run_id)
-        self._warden = _warden(self._run_id, self.nodes.parent)
+        run_id = run_id or secrets.token_hex(8)
+        self.nodes = NodeRunner(self.world, folder, run_id)
+        self._warden = _warden(run_id, self.nodes.parent)
         self._shutdown = shutdown
         self._servers: list[HttpServer] = []
         self._stopped = threading.Event()
@@ -61,9 +64,30 @@ class Lab:
 
     def start(self) -> "Lab":
         """Everything up; `info` and lab.json are complete when this returns."""
-        store = threading.Thread(target=self._s3.start) if self._s3 is not None else None
-        if store is not None:
-            store.start()
+        # The object store takes seconds to come up; everything else is done meanwhile.
+        with ThreadPoolExecutor(1) as aside:
+            store = aside.submit(self._s3.start) if self._s3 is not None else None
+            endpoints, environment, keys, token = self._open_faces()
+            if store is not None:
+                endpoints["s3"] = store.result().endpoint
+        self.info = {
+            "pid": os.getpid(),
+            "rate": self.world.clock.rate,
+            "isolation": self.nodes.isolation,
+            "endpoints": endpoints,
+            "ca_file": str(self._authority.ca_file),
+            "control_token": token,
+            "aws": {"access_key": keys.access_key, "secret_key": keys.secret_key},
+            "gcp": {"project": GCP_PROJECT, "credentials": environment["GOOGLE_APPLICATION_CREDENTIALS"]},
+            "s3": self._s3_info(),
+            "env": environment,
+        }
+        _write_whole(self.folder / "lab.json", json.dumps(self.info, indent=2))
+        _log.info("ready; isolation %s", self.nodes.isolation)
+        return self
+
+    def _open_faces(self) -> tuple[dict[str, str], dict[str, str], aws.Keys, str]:
+        """End points, environment for a broker, AWS keys, control token."""
         threading.Thread(target=self._tick, name="clock", daemon=True).start()
         keys = aws.Keys(f"AKIALAB{secrets.token_hex(6).upper()}", secrets.token_urlsafe(30))
         token = secrets.token_urlsafe(24)
@@ -80,24 +104,7 @@ class Lab:
         }
         environment |= self._google(endpoints)
         endpoints["control"] = self._serve(control.handle, tls=False)
-        if store is not None and self._s3 is not None:
-            store.join()
-            endpoints["s3"] = self._s3.endpoint
-        self.info = {
-            "pid": os.getpid(),
-            "rate": self.world.clock.rate,
-            "isolation": self.nodes.isolation,
-            "endpoints": endpoints,
-            "ca_file": str(self._authority.ca_file),
-            "control_token": token,
-            "aws": {"access_key": keys.access_key, "secret_key": keys.secret_key},
-            "gcp": {"project": GCP_PROJECT, "credentials": environment.get("GOOGLE_APPLICATION_CREDENTIALS")},
-            "s3": self._s3_info(),
-            "env": environment,
-        }
-        _write_whole(self.folder / "lab.json", json.dumps(self.info, indent=2))
-        _log.info("ready; isolation %s", self.nodes.isolation)
-        return self
+        return endpoints, environment, keys, token
 
     def stop(self) -> None:
         """Everything down: nodes first, so that none outlives its cloud. Harmless when called twice."""
@@ -129,7 +136,6 @@ class Lab:
 
     def _google(self, endpoints: dict[str, str]) -> dict[str, str]:
         """Compute Engine and Cloud Billing, with a service account to sign in to them."""
-        gcp = importlib.import_module("lab.faces.gcp")
         account = ServiceAccount.generated(GCP_PROJECT)
         url = self._serve(gcp.create(self.world, account.project, account.email, account.public_key_pem))
         endpoints |= {"gcp_compute": url, "gcp_billing": url}

@@ -69,7 +69,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     assert not lab.nodes.parent.exists()
 
 
-def test_a_node_lives_in_its_own_root_with_a_bare_environment(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_lives_in_its_own_root_with_a_bare_environment(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LAB_TEST_SECRET", "x")
     machine = lab.run(
         "env; pwd; id -u; ls -A ..; ls ../.. ; python3 -c 'import sys; print(sys.prefix)'; echo done\n"
