@@ -1,7 +1,7 @@
 """One node at EC2: the request that makes it, and what EC2 says of it, in our words. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -95,16 +95,35 @@ def launch_parameters(request: LaunchRequest, options: AwsOptions) -> dict[str, 
     return parameters
 
 
-def node_of(instance: Mapping[str, Any], region: str) -> CloudNode:
+def wants_end_time(instance: Mapping[str, Any]) -> bool:
+    """Whether a Spot instance has ended and does not say when: its Spot request does."""
+    ended = _state(instance) in (CloudState.STOPPING, CloudState.TERMINATED)
+    return ended and "SpotInstanceRequestId" in instance and _transition_ms(instance) is None
+
+
+def closing_times(requests: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """When each Spot request's instance was terminated, by request id."""
+    closed = (request for request in requests if request["Status"]["Code"].startswith("instance-terminated"))
+    return {
+        request["SpotInstanceRequestId"]: from_datetime(request["Status"]["UpdateTime"]) for request in closed
+    }
+
+
+def node_of(instance: Mapping[str, Any], region: str, closed_ms: Mapping[str, int]) -> CloudNode:
     """EC2's instance in our words.
 
-    The meter starts at ``LaunchTime``; its end is the time in ``StateTransitionReason``.
+    The meter starts at ``LaunchTime``, some seconds early: EC2 tells no later moment. Its end is the time in
+    ``StateTransitionReason``, or when the Spot request was closed.
+
+    Args:
+        closed_ms: When Spot requests were closed, by request id.
     """
     tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
     placement = instance.get("Placement", {})
-    state = _STATES.get(instance.get("State", {}).get("Name", ""), CloudState.PENDING)
+    state = _state(instance)
     launched_ms = from_datetime(instance["LaunchTime"])
     ended = state in (CloudState.STOPPING, CloudState.TERMINATED)
+    ended_at_ms = _transition_ms(instance) or closed_ms.get(instance.get("SpotInstanceRequestId", ""))
     seq = tags.get(TAG_EVENT_SEQ, "")
     return CloudNode(
         token=tags.get(TAG_TOKEN) or instance.get("ClientToken", ""),
@@ -120,7 +139,7 @@ def node_of(instance: Mapping[str, Any], region: str) -> CloudNode:
         billed_from_ms=None
         if state is CloudState.PENDING or _reason(instance) in _NEVER_RAN
         else launched_ms,
-        ended_at_ms=_ended_at_ms(instance) if ended else None,
+        ended_at_ms=ended_at_ms if ended else None,
         ended_by=_ended_by(instance) if ended else None,
     )
 
@@ -142,7 +161,11 @@ def _spot_options(request: LaunchRequest) -> dict[str, str]:
     return options
 
 
-def _ended_at_ms(instance: Mapping[str, Any]) -> int | None:
+def _state(instance: Mapping[str, Any]) -> CloudState:
+    return _STATES.get(instance.get("State", {}).get("Name", ""), CloudState.PENDING)
+
+
+def _transition_ms(instance: Mapping[str, Any]) -> int | None:
     found = _TRANSITION.search(instance.get("StateTransitionReason", ""))
     if found is None:
         return None

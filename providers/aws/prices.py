@@ -43,9 +43,10 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class ListPrice:
-    """One on-demand price. `effective_at_ms` is the price list's own date."""
+    """One on-demand price as the list has it. `effective_at_ms` is the price list's own date."""
 
-    usd: str
+    text: str
+    currency: str
     effective_at_ms: int | None
 
 
@@ -121,7 +122,7 @@ class Prices:
         for name, price in prices.items():
             for zone in catalogue.zones.get(name, ()):
                 offer = _offer(region, zone, catalogue.types[name], Market.ON_DEMAND)
-                yield RawQuote(offer, price.usd, "USD", price.effective_at_ms, ON_DEMAND_SOURCE)
+                yield RawQuote(offer, price.text, price.currency, price.effective_at_ms, ON_DEMAND_SOURCE)
 
     def _catalogue(self, region: str) -> Catalogue:
         known = self._catalogues.get(region)
@@ -153,12 +154,12 @@ def _take(prices: dict[str, ListPrice], product: dict[str, Any]) -> None:
     for term in product.get("terms", {}).get("OnDemand", {}).values():
         effective = from_iso(term["effectiveDate"]) if term.get("effectiveDate") else None
         for dimension in term.get("priceDimensions", {}).values():
-            usd = dimension.get("pricePerUnit", {}).get("USD")
-            if dimension.get("unit") != "Hrs" or usd is None or not usd.strip("0."):
-                continue
-            known = prices.get(name)
-            if known is None or (known.effective_at_ms or 0) < (effective or 0):
-                prices[name] = ListPrice(usd, effective)
+            # One entry a currency; another than the dollar is passed on, for the market to put in quarantine.
+            for currency, text in dimension.get("pricePerUnit", {}).items():
+                known = prices.get(name)
+                newer = known is None or (known.effective_at_ms or 0) < (effective or 0)
+                if dimension.get("unit") == "Hrs" and text.strip("0.") and newer:
+                    prices[name] = ListPrice(text, currency, effective)
 
 
 def _offer(region: str, zone: str, kind: TypeFacts, market: Market) -> Offer:

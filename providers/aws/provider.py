@@ -12,7 +12,14 @@ from broker.core.offer import BillingRule, Market, Offer, RawQuote
 from broker.core.ports import Check, Clock, CloudNode, LaunchRequest
 from providers.aws.clients import Clients
 from providers.aws.errors import translated
-from providers.aws.nodes import BILLED_STATES, TAG_INSTALLATION, launch_parameters, node_of
+from providers.aws.nodes import (
+    BILLED_STATES,
+    TAG_INSTALLATION,
+    closing_times,
+    launch_parameters,
+    node_of,
+    wants_end_time,
+)
 from providers.aws.prices import Prices
 from providers.aws.settings import AwsOptions, parse
 
@@ -48,13 +55,12 @@ class AwsProvider:
         parameters = launch_parameters(request, self._options)
         with translated(doing, creating=True):
             reply = self._clients.ec2(offer.region).run_instances(**parameters)
-        return node_of(reply["Instances"][0], offer.region)
+        return node_of(reply["Instances"][0], offer.region, {})
 
     def find(self, token: str, region: str, zone: str) -> CloudNode | None:
         """By client token; a terminated instance stays visible for about an hour."""
         found = self._describe(region, [{"Name": "client-token", "Values": [token]}])
-        # A token is one instance for ever, but it never hurts to prefer the one that may cost money.
-        return min(found, key=lambda node: node.ended_at_ms is not None, default=None)
+        return found[0] if found else None
 
     def list_owned(self) -> Sequence[CloudNode]:
         """By our tag, in every configured region; terminated ones left out."""
@@ -106,7 +112,22 @@ class AwsProvider:
         with translated(f"listing instances in {region}"):
             pages = self._clients.ec2(region).get_paginator("describe_instances").paginate(Filters=filters)
             found = [item for page in pages for group in page["Reservations"] for item in group["Instances"]]
-        return [node_of(instance, region) for instance in found]
+        closed_ms = self._closed_ms(region, [item for item in found if wants_end_time(item)])
+        return [node_of(instance, region, closed_ms) for instance in found]
+
+    def _closed_ms(self, region: str, instances: list[dict[str, Any]]) -> dict[str, int]:
+        """When Spot requests were closed, by request id: EC2 gives no time in the instance when it takes it back."""
+        ids = [instance["SpotInstanceRequestId"] for instance in instances]
+        if not ids:
+            return {}
+        asked = [{"Name": "spot-instance-request-id", "Values": ids}]
+        with translated(f"reading Spot requests in {region}"):
+            pages = (
+                self._clients.ec2(region)
+                .get_paginator("describe_spot_instance_requests")
+                .paginate(Filters=asked)
+            )
+            return closing_times(request for page in pages for request in page["SpotInstanceRequests"])
 
     def _identity(self) -> str:
         with translated("asking who we are"):

@@ -10,11 +10,25 @@ from typing import Any
 
 import google.auth
 from google.cloud import billing_v1, compute_v1
+from requests import PreparedRequest, Response
+from requests.adapters import HTTPAdapter
 
 from providers.gcp.errors import translated
 from providers.gcp.settings import GcpOptions
 
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+
+
+class _Trusting(HTTPAdapter):
+    """Trusts one CA file. `Session.verify` would not do: requests lets ``REQUESTS_CA_BUNDLE`` override it."""
+
+    def __init__(self, ca_file: str) -> None:
+        super().__init__()
+        self._ca_file = ca_file
+
+    def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
+        """As the base class, with our CA."""
+        return super().send(request, *args, **{**kwargs, "verify": self._ca_file})
 
 
 class Clients:
@@ -76,7 +90,7 @@ class Clients:
                 client = make(credentials=self._load(), client_options=options)
                 if self._options.ca_file:
                     # The generated transports take no CA; the requests session that they make is the only door.
-                    client.transport._session.verify = str(self._options.ca_file)
+                    client.transport._session.mount("https://", _Trusting(str(self._options.ca_file)))
                 self._made[name] = client
             return self._made[name]
 

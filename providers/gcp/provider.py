@@ -111,11 +111,13 @@ class GcpProvider:
             project=self._options.project,
             filter=f"labels.{LABEL_INSTALLATION} = {self._installation_id}",
             max_results=500,
-            return_partial_success=False,
         )
         found: list[CloudNode] = []
         with translated("listing instances"):
             for scope, listed in self._clients.instances.aggregated_list(asked, **self._clients.call):
+                if listed.warning.code not in ("", "NO_RESULTS_ON_PAGE"):
+                    # A zone that could not be asked is not a zone without machines of ours.
+                    raise ProviderDown(f"gcp: listing instances: {scope}: {listed.warning.message}")
                 zone = scope.rpartition("/")[2]
                 region = zone.rpartition("-")[0]
                 found += [node_of(instance, region, zone) for instance in listed.instances]

@@ -1,0 +1,94 @@
+"""Google Cloud: Compute Engine v1, Cloud Billing v1 and the token end point on one HTTPS port.
+
+A request is found in Google's discovery documents, and refused when its query or body does not fit them.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lab.faces import DropConnection, Handler, Reply, Request
+from lab.faces.gcp_billing import Billing
+from lab.faces.gcp_compute import Compute
+from lab.faces.gcp_discovery import Api, Method
+from lab.faces.gcp_errors import Call, GcpError, refusal
+from lab.faces.gcp_tokens import Tokens
+from lab.faults import Fault, FaultKind
+from lab.world import World
+
+_log = logging.getLogger("lab.gcp")
+
+
+def create(world: World, project: str, service_account: str, public_key_pem: str) -> Handler:
+    """The face over a world, for one project and one service account."""
+    return Gcp(world, project, Tokens(service_account, public_key_pem)).handle
+
+
+class Gcp:
+    """Authentication, faults and protocol; what the calls mean is in `gcp_compute` and `gcp_billing`."""
+
+    def __init__(self, world: World, project: str, tokens: Tokens) -> None:
+        self._world = world
+        self._project = project
+        self._tokens = tokens
+        self._apis = (Api("compute.v1"), Api("cloudbilling.v1"))
+        self._operations: Mapping[str, Callable[[Call], dict[str, Any]]] = {
+            **Compute(world, project).operations,
+            **Billing(world).operations,
+        }
+
+    def handle(self, request: Request) -> Reply:
+        """One call."""
+        if (request.method, request.path) == ("POST", "/token"):
+            return self._tokens.exchange(request)
+        try:
+            user = self._tokens.caller(request)
+            for api in self._apis:
+                if found := api.find(request.method, request.path):
+                    return Reply.of_json(self._perform(self._call(api, *found, request, user)))
+            raise GcpError(404, "notFound", f"{request.method} {request.path} is no method of these APIs")
+        except GcpError as error:
+            _log.info("%s %s: %s", request.method, request.path, error)
+            return Reply.of_json(error.document(), error.status)
+
+    def _call(self, api: Api, method: Method, path: dict[str, str], request: Request, user: str) -> Call:
+        """The call, checked against the vendor's schema.
+
+        Raises:
+            GcpError: not one that the lab has, of another project, or not of the right shape.
+        """
+        if method.id not in self._operations:
+            raise GcpError(404, "notFound", f"The lab has no {method.id}")
+        if path.get("project", self._project) != self._project:
+            raise GcpError(403, "forbidden", f"Permission denied on resource project {path['project']}.")
+        query = dict(request.query)
+        if unknown := api.unknown_parameters(method, list(query)):
+            raise GcpError(400, "badRequest", f"Invalid query parameter '{unknown[0]}'.")
+        try:
+            body = request.json()
+        except ValueError:
+            raise GcpError(400, "parseError", "Parse Error") from None
+        if method.request and (problems := api.problems(method.request, body)):
+            raise GcpError(400, "badRequest", f"Invalid JSON payload received. {problems[0]}")
+        return Call(method.id, path, query, body, user)
+
+    def _perform(self, call: Call) -> dict[str, Any]:
+        fault = self._world.faults.take("gcp", call.operation)
+        if fault is not None:
+            _log.info("fault %s on %s", fault.kind, call.operation)
+            self._before(call, fault)
+        answer = self._operations[call.operation](call)
+        if fault is not None and fault.kind is FaultKind.REPLY_LOST:
+            raise DropConnection
+        return answer
+
+    def _before(self, call: Call, fault: Fault) -> None:
+        """What a fault does before the call is performed; the rest travels with the call."""
+        if fault.kind in (FaultKind.REQUEST_LOST, FaultKind.DOWN):
+            raise DropConnection
+        if fault.kind is FaultKind.SLOW:
+            time.sleep(fault.seconds)
+        if (error := refusal(call.operation, fault.kind)) is not None:
+            raise error
+        call.fault = fault.kind
