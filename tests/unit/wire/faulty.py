@@ -1,0 +1,77 @@
+"""Real stores with faults put between them and their user."""
+
+from collections.abc import Callable, Sequence
+
+from broker.wire.errors import UnknownWrite
+from broker.wire.store_client import ObjectStore
+
+
+class Through:
+    """A store that passes everything on; the faults are subclasses."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner = inner
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        return self.inner.get(key)
+
+    def put(self, key: str, data: bytes, if_match: str | None = None, if_absent: bool = False) -> str:
+        return self.inner.put(key, data, if_match, if_absent)
+
+    def delete(self, key: str) -> None:
+        self.inner.delete(key)
+
+    def list(self, prefix: str) -> list[tuple[str, int]]:
+        return self.inner.list(prefix)
+
+
+class Lossy(Through):
+    """A real store whose conditional writes lose their replies, as a script says: ``done`` or ``undone``, then lost."""
+
+    def __init__(self, inner: ObjectStore, script: Sequence[str] = ()) -> None:
+        super().__init__(inner)
+        self.script = list(script)
+        self.between: Callable[[], None] | None = None  # what others do before the writer looks again
+
+    def put(self, key: str, data: bytes, if_match: str | None = None, if_absent: bool = False) -> str:
+        if not (if_match is not None or if_absent) or not self.script:
+            return self.inner.put(key, data, if_match, if_absent)
+        if self.script.pop(0) == "done":
+            self.inner.put(key, data, if_match, if_absent)
+        if self.between is not None:
+            self.between()
+        raise UnknownWrite("the reply was lost")
+
+
+class LateDeletes(Through):
+    """A zombie's store: its deletes are on their way until `arrive`."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.pending: list[str] = []
+
+    def delete(self, key: str) -> None:
+        self.pending.append(key)
+
+    def arrive(self) -> None:
+        for key in self.pending:
+            self.inner.delete(key)
+        self.pending.clear()
+
+
+class Counting(Through):
+    """Remembers which keys were written."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.written: list[str] = []
+
+    def put(self, key: str, data: bytes, if_match: str | None = None, if_absent: bool = False) -> str:
+        self.written.append(key)
+        return super().put(key, data, if_match, if_absent)
+
+    def chunks(self) -> int:
+        """How many chunks were written since the last call."""
+        count = sum("/chunks/" in key for key in self.written)
+        self.written.clear()
+        return count
