@@ -15,7 +15,7 @@ def build_snapshot(history: HistoryStore, tx: Tx, now_ms: int) -> MarketSnapshot
     return MarketSnapshot(
         at_ms=now_ms,
         quotes=history.now(),
-        empty_until_ms={key: until_ms for key, until_ms in tx.pools().items() if until_ms > now_ms},
+        empty_until_ms=tx.pools(),
         quarantined={key: entry.reason for key, entry in history.quarantined().items()},
         spot_launch_failures_1h=spot_failure_share(tx.launches(now_ms - HOUR_S * MS)),
         spot_life_s=spot_lives(tx.segments(), now_ms),

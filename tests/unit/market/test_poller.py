@@ -1,0 +1,258 @@
+"""The poller with a real history database and small real providers."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from readings import ON_DEMAND, SPOT, raw
+
+from broker.clock import SystemClock
+from broker.core.errors import Denied, NotFound, ProviderDown, Throttled
+from broker.core.offer import BillingRule, Market, Offer, RawQuote
+from broker.core.ports import Check, CloudNode, LaunchRequest
+from broker.market.poller import Poller
+from broker.store.history import HistoryStore
+
+pytestmark = pytest.mark.anyio
+
+GCP_SPOT = replace(
+    SPOT, cloud="gcp", region="us-central1", zone="us-central1-a", instance_type="a3-highgpu-1g"
+)
+
+
+@dataclass
+class Prices:
+    """A cloud that only has prices."""
+
+    cloud: str
+    read: Callable[[], Iterable[RawQuote]]
+    calls: list[float] = field(default_factory=list)
+
+    def quotes(self) -> Iterable[RawQuote]:
+        self.calls.append(time.monotonic())
+        return self.read()
+
+    def create(self, request: LaunchRequest) -> CloudNode:
+        raise Denied("sells nothing")
+
+    def find(self, token: str, region: str, zone: str) -> CloudNode | None:
+        return None
+
+    def list_owned(self) -> Sequence[CloudNode]:
+        return ()
+
+    def delete(self, node: CloudNode) -> None:
+        raise Denied("sells nothing")
+
+    def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
+        return 0
+
+    def billing_rule(self, market: Market) -> BillingRule:
+        return BillingRule()
+
+    def check(self) -> Sequence[Check]:
+        return ()
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[HistoryStore]:
+    store = HistoryStore.open(tmp_path / "history.db")
+    yield store
+    store.close()
+
+
+def two(offer: Offer = SPOT, price: str = "2.5") -> Callable[[], list[RawQuote]]:
+    other = replace(offer, market=Market.ON_DEMAND)
+    return lambda: [raw(price, offer, None), raw("6.88", other, None)]
+
+
+def poller(history: HistoryStore, *providers: Prices, **more: object) -> Poller:
+    return Poller({p.cloud: p for p in providers}, history, SystemClock(), **more)  # type: ignore[arg-type]
+
+
+async def test_a_poll_is_kept_with_its_row(history: HistoryStore) -> None:
+    woken: list[int] = []
+    one = poller(history, Prices("aws", two()), polled=lambda: woken.append(1))
+    assert one.ages_s() == {"aws": None}
+    poll = await one.poll_now("aws")
+    assert (poll.ok, poll.offers, poll.changes, poll.error) == (True, 2, 2, "")
+    assert history.polls() == [poll]
+    assert history.now()[SPOT.key].price_micro_usd_h == 2_500_000
+    assert history.now()[SPOT.key].observed_at_ms == poll.started_at_ms
+    age_s = one.ages_s()["aws"]
+    assert age_s is not None
+    assert 0 <= age_s < 10
+    assert woken == [1]
+
+
+async def test_no_change_makes_a_quote_younger(history: HistoryStore) -> None:
+    one = poller(history, Prices("aws", two()))
+    await one.poll_now("aws")
+    before = history.now()[SPOT.key]
+    await asyncio.sleep(0.005)
+    poll = await one.poll_now("aws")
+    after = history.now()[SPOT.key]
+    assert poll.changes == 0
+    assert after.effective_at_ms == before.effective_at_ms
+    assert after.observed_at_ms == poll.started_at_ms > before.observed_at_ms
+
+
+async def test_a_partial_poll_is_a_failed_poll(history: HistoryStore) -> None:
+    def breaks() -> Iterator[RawQuote]:
+        yield raw("2.5", SPOT, None)
+        raise ProviderDown("page 2 of 3: connection reset")
+
+    woken: list[int] = []
+    poll = await poller(history, Prices("aws", breaks), polled=lambda: woken.append(1)).poll_now("aws")
+    assert (poll.ok, poll.offers, poll.error) == (False, 0, "page 2 of 3: connection reset")
+    assert history.now() == {}
+    assert history.polls() == [poll]
+    assert woken == [1]
+
+
+async def test_a_failing_cloud_keeps_its_quotes_and_their_age(history: HistoryStore) -> None:
+    answers = [two(), two(price="9.9")]
+
+    def once() -> Iterable[RawQuote]:
+        if not answers:
+            raise ProviderDown("503")
+        return answers.pop(0)()
+
+    one = poller(history, Prices("aws", once), Prices("gcp", two(GCP_SPOT)))
+    await one.poll_now("aws")
+    answers.clear()
+    kept = history.now()[SPOT.key]
+    assert not (await one.poll_now("aws")).ok
+    assert (await one.poll_now("gcp")).ok
+    assert history.now()[SPOT.key] == kept
+    assert GCP_SPOT.key in history.now()
+
+
+async def test_a_mistake_in_a_provider_is_a_failed_poll(history: HistoryStore) -> None:
+    def breaks() -> Iterable[RawQuote]:
+        raise KeyError("GpuInfo")
+
+    assert (await poller(history, Prices("aws", breaks)).poll_now("aws")).error == "'GpuInfo'"
+
+
+async def test_a_hanging_cloud_is_left_and_asked_again_only_when_it_is_back(history: HistoryStore) -> None:
+    release = threading.Event()
+
+    def hangs() -> Iterable[RawQuote]:
+        release.wait(10)
+        return two()()
+
+    slow = Prices("aws", hangs)
+    one = poller(history, slow, Prices("gcp", two(GCP_SPOT)), timeout_s=0.05)
+    assert (await one.poll_now("aws")).error == "aws: no price list within 0.05 s"
+    assert (await one.poll_now("aws")).error == "aws: the poll before still has not come back"
+    assert len(slow.calls) == 1
+    assert (await one.poll_now("gcp")).ok
+    release.set()
+    while not (await one.poll_now("aws")).ok:
+        await asyncio.sleep(0.01)
+    # What came too late was not taken in; the poll after it was.
+    assert SPOT.key in history.now()
+
+
+async def test_a_jump_waits_for_a_second_poll(history: HistoryStore) -> None:
+    price = "2.5"
+
+    def reads() -> Iterable[RawQuote]:
+        return [raw(price, SPOT, None)]
+
+    one = poller(history, Prices("aws", reads))
+    await one.poll_now("aws")
+    price = "0.30"
+    await asyncio.sleep(0.002)
+    await one.poll_now("aws")
+    assert history.now()[SPOT.key].price_micro_usd_h == 2_500_000
+    assert "jumped from $2.50/h to $0.30/h" in history.quarantined()[SPOT.key].reason
+    await asyncio.sleep(0.002)
+    await one.poll_now("aws")
+    assert history.now()[SPOT.key].price_micro_usd_h == 300_000
+    assert history.quarantined() == {}
+
+
+async def test_a_jump_back_is_released_and_leaves_no_price(history: HistoryStore) -> None:
+    prices = ["2.5", "0.30", "2.5"]
+    one = poller(history, Prices("aws", lambda: [raw(prices.pop(0), SPOT, None)]))
+    for _ in range(3):
+        await one.poll_now("aws")
+        await asyncio.sleep(0.002)
+    assert history.quarantined() == {}
+    assert [q.price_micro_usd_h for q in history.points(SPOT.key, 0, 2**53)] == [2_500_000]
+
+
+async def test_an_ordinary_shock_is_believed_at_once(history: HistoryStore) -> None:
+    prices = ["2.0", "3.8"]
+    one = poller(history, Prices("aws", lambda: [raw(prices.pop(0), SPOT, None)]))
+    for _ in range(2):
+        await one.poll_now("aws")
+        await asyncio.sleep(0.002)
+    assert history.now()[SPOT.key].price_micro_usd_h == 3_800_000
+
+
+async def test_an_unknown_gpu_is_told_once(history: HistoryStore) -> None:
+    odd = replace(SPOT, gpu="Radeon Graphics", instance_type="odd.xlarge")
+    one = poller(history, Prices("aws", lambda: [raw("2.5", odd, None), raw("6.88", ON_DEMAND, None)]))
+    for _ in range(3):
+        assert (await one.poll_now("aws")).ok
+    entry = history.quarantined()[odd.key]
+    assert (entry.reason, entry.times_seen) == ("unknown GPU 'Radeon Graphics'", 1)
+    assert list(history.now()) == [ON_DEMAND.key]
+
+
+async def test_no_such_cloud(history: HistoryStore) -> None:
+    with pytest.raises(NotFound, match="no cloud 'azure' is configured; there are aws"):
+        await poller(history, Prices("aws", two())).poll_now("azure")
+
+
+async def run_for(one: Poller, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await one.run()
+
+
+async def test_each_cloud_at_its_own_interval_from_the_start(history: HistoryStore) -> None:
+    aws, gcp = Prices("aws", two()), Prices("gcp", two(GCP_SPOT))
+    one = poller(history, aws, gcp, intervals_s={"aws": 0.1, "gcp": 60})
+    await run_for(one, 0.55)
+    assert 2 <= len(aws.calls) <= 6
+    assert len(gcp.calls) == 1
+
+
+async def test_intervals_are_in_seconds_of_our_clock(history: HistoryStore) -> None:
+    aws = Prices("aws", two())
+    one = Poller({"aws": aws}, history, SystemClock(rate=100), intervals_s={"aws": 10})
+    await run_for(one, 0.55)
+    assert 2 <= len(aws.calls) <= 6
+
+
+async def test_a_failing_cloud_is_asked_less_and_less(history: HistoryStore) -> None:
+    def refuses() -> Iterable[RawQuote]:
+        raise Denied("expired token")
+
+    aws, gcp = Prices("aws", refuses), Prices("gcp", two(GCP_SPOT))
+    await run_for(poller(history, aws, gcp, intervals_s={"aws": 0.05, "gcp": 0.05}), 0.75)
+    assert len(aws.calls) <= 6
+    assert len(gcp.calls) > len(aws.calls)
+
+
+async def test_a_throttled_cloud_is_left_alone_as_long_as_it_says(history: HistoryStore) -> None:
+    def throttles() -> Iterable[RawQuote]:
+        raise Throttled("slow down", retry_after_s=60)
+
+    aws = Prices("aws", throttles)
+    await run_for(poller(history, aws, intervals_s={"aws": 0.05}), 0.4)
+    assert len(aws.calls) == 1

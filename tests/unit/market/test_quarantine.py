@@ -1,0 +1,159 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from readings import MINUTE, NOW, ON_DEMAND, SPOT, quote, raw
+
+from broker.core.gpu import GPUS
+from broker.core.offer import Market, Offer, Quote, RawQuote
+from broker.market.bands import doubt_price
+from broker.market.quarantine import Doubt, Pending, judge, sift
+
+OWNED = replace(SPOT, cloud="local", market=Market.OWNED)
+UNKNOWN = replace(SPOT, gpu="Radeon Graphics")
+
+
+@pytest.mark.parametrize(
+    ("reading", "words"),
+    [
+        (raw("0"), "the price is zero"),
+        (raw("0.0000001"), "the price is zero"),
+        (raw("-1.5"), "the price is negative"),
+        (raw("NaN"), "'NaN' is not a price"),
+        (raw("Infinity"), "'Infinity' is not a price"),
+        (raw("N/A"), "'N/A' is not a price"),
+        (raw(""), "'' is not a price"),
+        (raw("17.4", currency="CNY"), "priced in CNY, not in USD"),
+        (raw("2.5", currency=""), "priced in no currency, not in USD"),
+        (raw("2.5", UNKNOWN), "unknown GPU 'Radeon Graphics'"),
+        (raw("2.5", replace(SPOT, gpus=0)), "0 GPUs"),
+        (raw("2.5", effective_at_ms=NOW + 86_400_000), "takes effect only in 1d"),
+    ],
+)
+def test_what_is_no_price(reading: RawQuote, words: str) -> None:
+    verdict = judge(reading, NOW, quote(2.5), Pending(2_500_000, NOW - MINUTE))
+    assert verdict == Doubt(reading, words)
+
+
+def test_a_price() -> None:
+    assert judge(raw(" 2.5000000 "), NOW, None) == Quote(SPOT, 2_500_000, NOW - MINUTE, NOW, "test")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "offer", "believed"),
+    [
+        (2.0, "3.8", SPOT, True),  # + 90 % is an ordinary step
+        (2.0, "0.8", SPOT, True),  # - 60 % too
+        (2.0, "10.4", SPOT, True),  # x 5.2 has been seen on GCP
+        (2.0, "13.0", SPOT, False),
+        (2.0, "0.3", SPOT, False),
+        (None, "0.15", SPOT, False),  # below a tenth of what an H100 costs anywhere
+        (None, "25", SPOT, False),
+        (6.88, "12.29", ON_DEMAND, True),
+        (6.88, "3.90", ON_DEMAND, True),
+        (6.88, "2.20", ON_DEMAND, False),
+        (6.88, "22.0", ON_DEMAND, False),
+        (None, "0.01", ON_DEMAND, False),  # a bid floor taken for a price
+        (None, "55.04", ON_DEMAND, False),  # the price of eight
+        (1.0, "0.01", OWNED, True),
+    ],
+)
+def test_jumps(was: float | None, now: str, offer: Offer, believed: bool) -> None:
+    verdict = judge(raw(now, offer), NOW, None if was is None else quote(was, offer))
+    assert isinstance(verdict, Quote) is believed
+
+
+class TestConfirmation:
+    def test_a_second_poll_confirms(self) -> None:
+        assert isinstance(judge(raw("0.3"), NOW, quote(2), Pending(300_000, NOW - MINUTE)), Quote)
+
+    def test_about_the_same_is_enough(self) -> None:
+        assert isinstance(judge(raw("0.32"), NOW, quote(2), Pending(300_000, NOW - MINUTE)), Quote)
+
+    def test_another_wild_price_does_not(self) -> None:
+        assert isinstance(judge(raw("0.2"), NOW, quote(2), Pending(300_000, NOW - MINUTE)), Doubt)
+
+    def test_the_same_poll_is_no_second_witness(self) -> None:
+        assert isinstance(judge(raw("0.3"), NOW, quote(2), Pending(300_000, NOW)), Doubt)
+
+
+class TestEffectiveAt:
+    def test_unknown_is_when_first_seen(self) -> None:
+        first = judge(raw("2.5", effective_at_ms=None), NOW, None)
+        assert isinstance(first, Quote)
+        assert first.effective_at_ms == NOW
+        again = judge(raw("2.5", effective_at_ms=None), NOW + MINUTE, first)
+        assert isinstance(again, Quote)
+        assert (again.effective_at_ms, again.observed_at_ms) == (NOW, NOW + MINUTE)
+        changed = judge(raw("2.6", effective_at_ms=None), NOW + MINUTE, first)
+        assert isinstance(changed, Quote)
+        assert changed.effective_at_ms == NOW + MINUTE
+
+    def test_a_clock_a_little_ahead_is_now(self) -> None:
+        verdict = judge(raw("2.5", effective_at_ms=NOW + 1000), NOW, None)
+        assert isinstance(verdict, Quote)
+        assert verdict.effective_at_ms == NOW
+
+
+class TestSift:
+    def test_what_came_back_to_reason_is_released(self) -> None:
+        sifted = sift([raw("2.1")], NOW, {SPOT.key: quote(2)}, {SPOT.key: Pending(0, NOW - MINUTE)})
+        assert sifted.released == (SPOT.key,)
+        assert not sifted.doubts
+
+    def test_a_history_is_taken_whole_and_its_end_is_the_price(self) -> None:
+        readings = [raw("2.2"), raw("2.0", effective_at_ms=NOW - 9 * MINUTE)]
+        assert [q.price_micro_usd_h for q in sift(readings, NOW, {}, {}).quotes] == [2_000_000, 2_200_000]
+
+    def test_two_prices_for_one_moment_are_no_price(self) -> None:
+        sifted = sift([raw("8.82", ON_DEMAND), raw("6.98", ON_DEMAND)], NOW, {}, {})
+        assert not sifted.quotes
+        assert sifted.doubts[ON_DEMAND.key].reason == "two prices at once: 8.82 and 6.98"
+
+    def test_the_same_row_twice_is_one(self) -> None:
+        assert len(sift([raw("2.5"), raw("2.50")], NOW, {}, {}).quotes) == 1
+
+    def test_a_price_that_goes_back_holds_from_now(self) -> None:
+        before = quote(3.0, at_ms=NOW - MINUTE)
+        (back,) = sift([raw("2.5", effective_at_ms=NOW - 9 * MINUTE)], NOW, {SPOT.key: before}, {}).quotes
+        assert back.effective_at_ms == NOW
+
+    def test_one_bad_offer_does_not_spoil_the_poll(self) -> None:
+        sifted = sift([raw("2.5"), raw("2.5", replace(UNKNOWN, zone="z2"))], NOW, {}, {})
+        assert [q.offer for q in sifted.quotes] == [SPOT]
+        assert len(sifted.doubts) == 1
+
+
+@given(st.text(max_size=12), st.sampled_from(["USD", "usd", "EUR", ""]), st.none() | st.integers(0, 2 * NOW))
+def test_whatever_a_cloud_writes_a_quote_is_sound(
+    text: str, currency: str, effective_at_ms: int | None
+) -> None:
+    reading = raw(text, effective_at_ms=effective_at_ms, currency=currency)
+    verdict = judge(reading, NOW, None)
+    if isinstance(verdict, Quote):
+        assert verdict.price_micro_usd_h > 0
+        assert verdict.effective_at_ms <= verdict.observed_at_ms == NOW
+        assert verdict.offer.gpu in GPUS
+    else:
+        assert verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "market", "usd"),
+    [
+        ("T4-16GB", 1, Market.SPOT, 0.16),  # g4dn.xlarge
+        ("T4-16GB", 1, Market.ON_DEMAND, 4.352),  # g4dn.16xlarge: one GPU, 64 CPUs
+        ("V100-SXM2-16GB", 1, Market.SPOT, 0.24),
+        ("H100-SXM5-80GB", 8, Market.ON_DEMAND, 98.32),  # p5.48xlarge of 2023
+        ("H100-SXM5-80GB", 8, Market.SPOT, 9.0),
+        ("A100-SXM4-40GB", 8, Market.ON_DEMAND, 32.7726),
+        ("MI300X-192GB", 8, Market.ON_DEMAND, 48.0),
+        ("H200-SXM-141GB", 8, Market.ON_DEMAND, 110.24),  # Azure ND H200 v5
+        ("B200-SXM-192GB", 8, Market.ON_DEMAND, 113.93),
+        ("GH200-96GB", 1, Market.ON_DEMAND, 1.49),  # Lambda
+    ],
+)
+def test_real_prices_are_inside_their_bands(gpu: str, gpus: int, market: Market, usd: float) -> None:
+    offer = replace(SPOT, gpu=gpu, gpus=gpus, market=market)
+    assert doubt_price(offer, round(usd * 1e6), None) == ""
