@@ -1,0 +1,7 @@
+"""``python -m broker.node``."""
+
+import sys
+
+from broker.node.main import main
+
+sys.exit(main())

@@ -1,0 +1,98 @@
+"""Reads the job's metrics lines: ``$BROKER_METRICS``, one JSON object a line, with ``step`` and what it likes.
+
+Known names become progress: ``step``, ``total_steps`` (or ``max_steps``), ``epoch``, ``loss``; every other number
+is a metric of that name. A line may carry some names only; the rest keep their last value.
+"""
+
+import json
+import math
+from collections import deque
+from pathlib import Path
+from typing import Callable, Deque, Dict, Optional, Tuple
+
+from broker.node.lease import boot_s
+from broker.wire.messages import ProgressNote
+
+_MAX_READ = 4 << 20
+_MAX_METRICS = 200
+# Readings that speed is taken over: long enough to smooth a save, short enough to notice a slow node.
+_WINDOW = 60
+
+
+class MetricsReader:
+    """Follows one file by offset. A torn last line is read again when it is whole; a shrunken file from its start."""
+
+    def __init__(self, path: Path, now_s: Callable[[], float] = boot_s) -> None:
+        self._path = path
+        self._now_s = now_s
+        self._offset = 0
+        self._steps: Deque[Tuple[float, int]] = deque(maxlen=_WINDOW)
+        self._note = ProgressNote()
+        self.bad_lines = 0
+
+    @property
+    def latest(self) -> ProgressNote:
+        """Last values seen."""
+        return self._note
+
+    def read(self) -> Optional[ProgressNote]:
+        """Progress after the lines written since the last call; None when there are none."""
+        try:
+            if self._path.stat().st_size < self._offset:
+                self._offset = 0
+            with open(self._path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read(_MAX_READ)
+        except OSError:
+            return None
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        if not whole and len(data) == _MAX_READ:
+            self._offset += len(data)  # a line beyond any use
+        took = False
+        for line in whole.splitlines():
+            took = self._take(line) or took
+        return self._note if took else None
+
+    def _take(self, line: bytes) -> bool:
+        try:
+            document = json.loads(line)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            self.bad_lines += bool(line.strip())
+            return False
+        numbers = {str(name): float(value) for name, value in document.items() if _number(value)}
+        step = numbers.pop("step", None)
+        total = numbers.pop("total_steps", numbers.pop("max_steps", None))
+        old = self._note
+        if step is not None and math.isfinite(step):
+            self._remember(int(step))
+        metrics: Dict[str, float] = {**old.metrics}
+        for name, value in numbers.items():
+            if name not in ("epoch", "loss") and (name in metrics or len(metrics) < _MAX_METRICS):
+                metrics[name] = value
+        self._note = ProgressNote(
+            step=self._steps[-1][1] if self._steps else None,
+            total_steps=int(total) if total is not None and math.isfinite(total) else old.total_steps,
+            steps_per_s=self._speed(),
+            epoch=numbers.get("epoch", old.epoch),
+            loss=numbers.get("loss", old.loss),
+            metrics=metrics,
+        )
+        return True
+
+    def _remember(self, step: int) -> None:
+        if self._steps and step < self._steps[-1][1]:
+            self._steps.clear()  # resumed from an earlier checkpoint
+        self._steps.append((self._now_s(), step))
+
+    def _speed(self) -> Optional[float]:
+        if len(self._steps) < 2:
+            return None
+        (first_s, first), (last_s, last) = self._steps[0], self._steps[-1]
+        return (last - first) / (last_s - first_s) if last_s > first_s and last > first else None
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
