@@ -80,7 +80,7 @@ def restore(
             _Download(store, prefix, Path(dest), cache).run(manifest, threads)
             return Restored(head, link, manifest, tuple(fell_back))
         except Damaged as error:
-            fell_back.append((link.manifest, str(error)))
+            fell_back.append((link.manifest, error.why if error.key == link.manifest else str(error)))
     raise Damaged(
         prefix, "no commit can be restored: " + "; ".join(f"{key}: {why}" for key, why in fell_back)
     )

@@ -9,6 +9,7 @@ from broker.wire.folder_store import FolderStore
 from broker.wire.messages import StoreAccess
 from broker.wire.store_client import ObjectStore, open_store
 
+
 @pytest.fixture
 def store(tmp_path: Path) -> FolderStore:
     return FolderStore(str(tmp_path / "store"))

@@ -1,8 +1,10 @@
 """Real stores with faults put between them and their user."""
 
+import hashlib
+import threading
 from collections.abc import Callable, Sequence
 
-from broker.wire.errors import UnknownWrite
+from broker.wire.errors import PreconditionFailed, UnknownWrite
 from broker.wire.store_client import ObjectStore
 
 
@@ -75,3 +77,31 @@ class Counting(Through):
         count = sum("/chunks/" in key for key in self.written)
         self.written.clear()
         return count
+
+
+class Memory:
+    """The smallest object store there is, for tests that want thousands of requests."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        data = self.objects.get(key)
+        return None if data is None else (data, hashlib.sha256(data).hexdigest())
+
+    def put(self, key: str, data: bytes, if_match: str | None = None, if_absent: bool = False) -> str:
+        with self._lock:
+            current = self.get(key)
+            if (if_absent and current) or (
+                if_match is not None and (current is None or current[1] != if_match)
+            ):
+                raise PreconditionFailed(key)
+            self.objects[key] = data
+        return hashlib.sha256(data).hexdigest()
+
+    def delete(self, key: str) -> None:
+        self.objects.pop(key, None)
+
+    def list(self, prefix: str) -> list[tuple[str, int]]:
+        return sorted((key, len(data)) for key, data in list(self.objects.items()) if key.startswith(prefix))

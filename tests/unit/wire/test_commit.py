@@ -20,7 +20,9 @@ nonces = (f"n{number}" for number in count())
 
 
 def names(root):
-    return [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_symlink() or path.is_file()]
+    return [
+        str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_symlink() or path.is_file()
+    ]
 
 
 def save(store, root, generation=1, job=JOB, **more):
@@ -82,10 +84,14 @@ def test_sends_only_what_head_does_not_name(store, tree):
     assert counting.chunks() == 2
     save(counting, tree)
     assert counting.chunks() == 0
-    (tree / "a").write_bytes(b"1" * CHUNK + b"3" * CHUNK)  # found by hash: size and mtime say nothing any more
+    (tree / "a").write_bytes(
+        b"1" * CHUNK + b"3" * CHUNK
+    )  # found by hash: size and mtime say nothing any more
     head = save(counting, tree)
     assert counting.chunks() == 1
-    (tree / "a").write_bytes(b"1" * CHUNK + b"2" * CHUNK)  # HEAD does not name it now: a new key, whatever is there
+    (tree / "a").write_bytes(
+        b"1" * CHUNK + b"2" * CHUNK
+    )  # HEAD does not name it now: a new key, whatever is there
     save(counting, tree)
     assert counting.chunks() == 1
     assert [commit.seq for commit in load_manifest(store, JOB, head.link).ancestors] == [2, 1]

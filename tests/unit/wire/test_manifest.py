@@ -42,7 +42,9 @@ manifests = st.builds(
     step=st.none() | numbers,
     created_ms=numbers,
     metrics=metrics,
-    ancestors=st.lists(st.builds(Ancestor, names, names, numbers, st.none() | numbers, metrics), max_size=2).map(tuple),
+    ancestors=st.lists(
+        st.builds(Ancestor, names, names, numbers, st.none() | numbers, metrics), max_size=2
+    ).map(tuple),
 )
 
 
@@ -59,7 +61,9 @@ def test_a_chunk_key_tells_who_wrote_it(generation, seq):
     assert origin(f"{chunk_folder(generation, seq)}{SHA}") == (generation, seq)
 
 
-@pytest.mark.parametrize("key", ["HEAD", "chunks/x", f"chunks/g1/s1/{SHA}", f"x/{chunk_folder(1, 1)}{SHA}", ""])
+@pytest.mark.parametrize(
+    "key", ["HEAD", "chunks/x", f"chunks/g1/s1/{SHA}", f"x/{chunk_folder(1, 1)}{SHA}", ""]
+)
 def test_a_key_of_somebody_else_has_no_origin(key):
     assert origin(key) is None
 
