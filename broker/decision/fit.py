@@ -9,11 +9,9 @@ from enum import IntEnum
 from fnmatch import fnmatchcase
 
 from broker.core.offer import Market, Offer, Quote
-from broker.core.spec import GpuRequest, JobSpec, Resources
+from broker.core.spec import GpuRequest, JobSpec
 from broker.core.time import format_duration
 from broker.policy.schema import Policy
-
-_ALL_MARKETS = Resources(gpus=()).markets
 
 
 class Stage(IntEnum):
@@ -62,17 +60,6 @@ def speed_tflops(offer: Offer, spec: JobSpec) -> float:
     return offer.model.speed * (request.count if request else offer.gpus) * spec.resources.nodes
 
 
-def markets_of(spec: JobSpec) -> tuple[Market, ...]:
-    """The markets that the job accepts: without a checkpoint, spot only when the file names it.
-
-    A file that lists exactly the default is taken for one that lists nothing.
-    """
-    markets = spec.resources.markets
-    if spec.checkpoint is None and markets == _ALL_MARKETS:
-        return tuple(market for market in markets if market is not Market.SPOT)
-    return markets
-
-
 def refuse_gpu(offer: Offer, spec: JobSpec) -> Refusal:
     """The words for an offer that no alternative of the job file is satisfied by."""
     wanted = " or ".join(_words(request) for request in spec.resources.gpus)
@@ -119,8 +106,6 @@ def _refuse_place(offer: Offer, spec: JobSpec, policy: Policy) -> str:
 def _refuse_market(market: Market, spec: JobSpec, policy: Policy) -> str:
     if market not in spec.resources.markets:
         return f"the job does not accept the market {market}"
-    if market not in markets_of(spec):
-        return "the job declares no checkpoint and does not ask for spot by name"
     if market not in policy.place.order:
         return f"policy {policy.name} does not place on {market}"
     return ""

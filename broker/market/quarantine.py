@@ -7,6 +7,7 @@ price stays meanwhile, and ages.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 
 from broker.core.gpu import GPUS
 from broker.core.money import micro_usd
@@ -17,6 +18,7 @@ from broker.market.bands import doubt_price
 # Clouds' clocks and ours may differ, and a price may start while we read; a day is an announcement.
 _AHEAD_MS = HOUR_S * MS
 _SAME_SHARE = 0.10
+_DIGITS_MAX = 6
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,13 @@ def price_of(raw: RawQuote) -> int | str:
     """Positive micro-USD an hour, or why it is no price."""
     if raw.currency.upper() != "USD":
         return f"priced in {raw.currency or 'no currency'}, not in USD"
+    text = raw.price_text.strip()
     try:
-        price = micro_usd(raw.price_text.strip())
-    except ValueError:
+        # Before anything is made of it: "1E999999" is a number, and one of a million digits.
+        if Decimal(text).is_finite() and Decimal(text).adjusted() > _DIGITS_MAX:
+            return f"{raw.price_text!r} dollars an hour is no price that anyone pays"
+        price = micro_usd(text)
+    except (ValueError, InvalidOperation):
         return f"{raw.price_text!r} is not a price"
     if price == 0:
         return "the price is zero"

@@ -1,7 +1,5 @@
-from dataclasses import replace
-
 import pytest
-from situations import A100, H100_X8, ON_DEMAND_AWS, SPOT_AWS, SPOT_GCP, policy, resources, spec
+from situations import A100, H100_X8, SPOT_AWS, SPOT_GCP, policy, resources, spec
 
 from broker.core.offer import Market, Offer
 from broker.core.spec import GpuRequest, JobSpec
@@ -51,7 +49,6 @@ ONLY_SPOT = resources(markets=(Market.SPOT,))
         (spec(resources=resources(allow=("gcp", "aws/eu-*"))), policy(), "allows only gcp, aws/eu-*"),
         (spec(resources=resources(deny=("aws/*/use1-az6",))), policy(), "denies aws/*/use1-az6"),
         (spec(resources=resources(markets=(Market.ON_DEMAND,))), policy(), "does not accept the market spot"),
-        (spec(checkpoint=None), policy(), "no checkpoint"),
         (spec(checkpoint=None, resources=ONLY_SPOT), policy(), None),
         (spec(), policy(candidates=Candidates(clouds=("gcp",))), "only the clouds gcp"),
         (spec(), policy(candidates=Candidates(regions_allow=("eu-*",))), "only the regions eu-*"),
@@ -71,8 +68,3 @@ def test_a_job_narrows_a_policy_and_never_widens_it() -> None:
     assert refuse_offer(SPOT_GCP, wide, narrow) is None
     no_gcp = spec(resources=resources(deny=("gcp",)))
     assert refuse_offer(SPOT_GCP, no_gcp, narrow) is not None
-
-
-def test_without_a_checkpoint_on_demand_is_fine() -> None:
-    assert refuse_offer(ON_DEMAND_AWS, spec(checkpoint=None), policy()) is None
-    assert refuse_offer(replace(SPOT_AWS, market=Market.OWNED), spec(checkpoint=None), policy()) is None

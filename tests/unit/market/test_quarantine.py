@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from readings import MINUTE, NOW, ON_DEMAND, SPOT, quote, raw
 
@@ -24,6 +24,7 @@ UNKNOWN = replace(SPOT, gpu="Radeon Graphics")
         (raw("Infinity"), "'Infinity' is not a price"),
         (raw("N/A"), "'N/A' is not a price"),
         (raw(""), "'' is not a price"),
+        (raw("1E999999"), "'1E999999' dollars an hour is no price that anyone pays"),
         (raw("17.4", currency="CNY"), "priced in CNY, not in USD"),
         (raw("2.5", currency=""), "priced in no currency, not in USD"),
         (raw("2.5", UNKNOWN), "unknown GPU 'Radeon Graphics'"),
@@ -125,7 +126,12 @@ class TestSift:
         assert len(sifted.doubts) == 1
 
 
-@given(st.text(max_size=12), st.sampled_from(["USD", "usd", "EUR", ""]), st.none() | st.integers(0, 2 * NOW))
+@settings(deadline=None)
+@given(
+    st.text(max_size=12) | st.from_regex(r"-?[0-9]{1,3}(\.[0-9]{1,9})?(E-?[0-9]{1,6})?", fullmatch=True),
+    st.sampled_from(["USD", "usd", "EUR", ""]),
+    st.none() | st.integers(0, 2 * NOW),
+)
 def test_whatever_a_cloud_writes_a_quote_is_sound(
     text: str, currency: str, effective_at_ms: int | None
 ) -> None:
