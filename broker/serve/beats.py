@@ -76,7 +76,7 @@ def _changes(before: Beat, beat: Beat, job: Job, rate: float) -> Iterator[tuple[
     if beat.probe is not None and before.probe is None:
         yield (
             "probe.finished",
-            {"verdict": beat.probe.get("verdict"), "reasons": list(beat.probe.get("reasons", ()))[:5]},
+            {"verdict": str(beat.probe.get("verdict")), "reasons": list(reasons_of(beat.probe)[:5])},
         )
     if beat.notice is not None and before.notice is None:
         yield (
@@ -153,6 +153,12 @@ def _commit(job: Job, beat: Beat, now_ms: int) -> Commit | None:
         bytes=note.bytes,
         at_ms=now_ms,
     )
+
+
+def reasons_of(probe: Mapping[str, Any]) -> tuple[str, ...]:
+    """Why a probe's verdict is what it is. The report comes from a node, so its shape is not believed."""
+    reasons = probe.get("reasons")
+    return tuple(str(reason) for reason in reasons) if isinstance(reasons, list | tuple) else ()
 
 
 def over(node: Node) -> bool:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from broker.core.errors import UsageError
+from broker.jobs.source import CAP_BYTES
 from broker.serve.problem import TooLarge
 
 # A node that prints more than this in one life is told 413 and keeps its log to itself.
 LOG_MAX_BYTES = 1 << 30
-SOURCE_MAX_BYTES = 512 << 20
+SOURCE_MAX_BYTES = CAP_BYTES
 _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 

@@ -9,10 +9,11 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from broker.core.errors import UsageError
-from broker.core.model import Decision, Event, Job, JobState
+from broker.core.model import Decision, Event, Job
 from broker.core.spec import JobSpec
 from broker.jobs import submit
 from broker.jobs.ledger import Bill
+from broker.jobs.spec import check_spec
 from broker.serve import files
 from broker.serve.auth import Broker, Engineer, Principal, Viewer
 from broker.serve.paid import bills
@@ -81,7 +82,7 @@ def create_job(
 @router.post("/jobs/check", tags=["jobs"])
 async def check_job(wanted: Wanted, viewer: Viewer, broker: Broker) -> Decision:
     """What the job's policy would answer now, with every offer it weighs. Records nothing."""
-    return broker.preview(wanted.spec, viewer.project_id)
+    return broker.preview(check_spec(wanted.spec), viewer.project_id)
 
 
 @router.get("/jobs", tags=["jobs"])
@@ -158,11 +159,9 @@ def job_events(
 
 @router.post("/jobs/{name}/cancel", tags=["jobs"])
 def cancel_job(name: JobName, engineer: Engineer, broker: Broker) -> Job:
-    """End a job: what trains may save first. A job that is over stays as it is."""
+    """End a job: what trains may save first. Again is no error; a job that is over is a conflict."""
     with broker.store.write() as tx:
-        job = _find(tx, engineer, name)
-        if not job.state.final and job.state != JobState.CANCELLING:
-            job = submit.cancel(tx, job, engineer.name, broker.clock.now_ms())
+        job = submit.cancel(tx, _find(tx, engineer, name), engineer.name, broker.clock.now_ms())
     broker.wake()
     return without_secrets(job)
 

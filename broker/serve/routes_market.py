@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 from broker.core.model import Placement
 from broker.core.offer import Market, Quote
 from broker.serve.auth import Broker, Viewer
+from broker.serve.beats import reasons_of
 from broker.serve.views import Listing, NodeView, ProbeView, QuoteView, node_view, quote_views
 
 router = APIRouter(prefix="/api/v1")
@@ -80,7 +81,7 @@ def probes(placement_id: str, viewer: Viewer, broker: Broker) -> Listing[ProbeVi
             report.placement_id,
             report.at_ms,
             report.verdict,
-            tuple(str(reason) for reason in report.report.get("reasons", ())),
+            reasons_of(report.report),
         )
         for report in (reports if shown else ())
     ]

@@ -1,0 +1,156 @@
+"""The API over real databases, real policies and a clock that the test moves."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from fastapi.testclient import TestClient
+
+from broker.core.model import Decision, DecisionKind, Job, Node, NodeState, Placement, PlacementState, Purpose
+from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer, Quote
+from broker.core.ports import Check
+from broker.core.spec import GpuRequest, JobSpec, Resources
+from broker.policy.load import PolicySet
+from broker.serve.api import create_app
+from broker.serve.auth import make_token
+from broker.serve.services import Health, Services
+from broker.settings import Settings
+from broker.store.history import HistoryStore
+from broker.store.state import StateStore
+from broker.wire.messages import ORDER_WAIT, Directive
+from tests.clocks import CountingIds, ManualClock
+
+RATE = 20.0
+OFFER = Offer("aws", "us-east-1", "use1-az6", "p5.48xlarge", Market.SPOT, "H100-SXM5-80GB", 8)
+OWNED = Offer("local", "here", "here", "box", Market.OWNED, "A100-SXM4-80GB", 1)
+SPEC = JobSpec("train", "python train.py", Resources((GpuRequest("H100", 8),)), env={"WANDB_API_KEY": "k3y"})
+
+
+@dataclass
+class Bench:
+    """One daemon's parts without its loops."""
+
+    services: Services
+    client: TestClient
+    clock: ManualClock
+    store: StateStore
+    history: HistoryStore
+    health: Health = field(default_factory=Health)
+    wakes: int = 0
+
+    def token(self, role, name=None, project="default"):
+        """Headers of a new token."""
+        with self.store.write() as tx:
+            secret, _ = make_token(tx, self.services.ids, role, name or f"{role}-{project}", project, "test")
+        return {"Authorization": f"Bearer {secret}"}
+
+    def job(self, job_id="train-aaaaa", **fields):
+        """A job row."""
+        now_ms = self.clock.now_ms()
+        job = Job(
+            job_id, SPEC, fields.pop("project_id", "default"), "ann", now_ms, state_since_ms=now_ms, **fields
+        )
+        with self.store.write() as tx:
+            if job.project_id not in {project.id for project in tx.projects()}:
+                tx.add_project(job.project_id, "test")
+            tx.save(job)
+        return job
+
+    def node(self, job=None, rank=0, attempt=1, **fields):
+        """A node row with its placement and, if need be, its job."""
+        job = job or self.job()
+        now_ms = self.clock.now_ms()
+        placement = Placement(
+            f"{job.id}.{attempt}",
+            job.id,
+            attempt,
+            OFFER,
+            30_000_000,
+            Purpose.PLACE,
+            job.project_id,
+            job.created_by,
+            now_ms,
+            state=PlacementState.BOOTING,
+        )
+        letter = "abcdefgh"[attempt]
+        fields.setdefault("state", NodeState.RUNNING)
+        node = Node(
+            f"bk-{letter * 26}-{rank}",
+            placement.id,
+            job.id,
+            rank,
+            "aws",
+            "us-east-1",
+            "use1-az6",
+            job.project_id,
+            job.created_by,
+            now_ms,
+            **fields,
+        )
+        with self.store.write() as tx:
+            tx.save(placement)
+            tx.save(node)
+        return node
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "default.yaml").write_text("policy: default\ndescription: Stays.\n")
+    settings = Settings.parse(f'[policies]\ndir = "{policies}"\n[clouds.aws]\n')
+    clock, ids = ManualClock(rate=RATE), CountingIds()
+    store = StateStore.open(settings.state_dir / "state.db", clock, ids)
+    history = HistoryStore.open(settings.state_dir / "history.db")
+
+    def wake():
+        made.wakes += 1
+
+    def snapshot():
+        return MarketSnapshot(clock.now_ms(), history.now(), quarantined={OWNED.key: "zero price"})
+
+    def preview(spec, project_id):
+        return Decision(
+            "d0",
+            "",
+            project_id,
+            "default",
+            "0" * 64,
+            clock.now_ms(),
+            DecisionKind.STAY,
+            False,
+            f"no offer for {spec.name}",
+        )
+
+    services = Services(
+        settings=settings,
+        store=store,
+        history=history,
+        policies=PolicySet(settings.policies.dir),
+        clock=clock,
+        ids=ids,
+        wake=wake,
+        snapshot=snapshot,
+        preview=preview,
+        directive=lambda tx, node: Directive(ORDER_WAIT, 0.5, 90.0, 45.0),
+        billing_rule=lambda cloud, market: BillingRule(unit_s=1, minimum_s=60),
+        checks=lambda: [("aws", Check("credentials", False, "no key: set AWS_ACCESS_KEY_ID"))],
+        health=lambda: made.health,
+        agent_bytes=b"PK agent",
+        agent_sha256="a" * 64,
+        source_dir=settings.source_dir,
+        log_dir=settings.log_dir,
+    )
+    with TestClient(create_app(services), raise_server_exceptions=False) as client:
+        made = Bench(services, client, clock, store, history)
+        history.ingest(
+            [
+                Quote(
+                    OFFER, 24_000_000, clock.now_ms() - 60_000, clock.now_ms() - 30_000, "aws:spot_history"
+                ),
+                Quote(OWNED, 1_000_000, clock.now_ms() - 60_000, clock.now_ms() - 30_000, "overlay"),
+            ]
+        )
+        yield made
+    history.close()
+    store.close()
