@@ -93,7 +93,7 @@ def policies(draw: st.DrawFn) -> Policy:
     )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(worlds(), subjects(), policies())
 def test_whatever_happens(a_world: World, subject: Subject, a_policy: Policy) -> None:
     decision, hold = decide(subject, a_policy, a_world, "d")
@@ -131,7 +131,7 @@ def test_whatever_happens(a_world: World, subject: Subject, a_policy: Policy) ->
         assert trusted or subject.lost is not None
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(worlds(), subjects(), policies(), st.floats(1, 10))
 def test_a_dearer_place_here_never_turns_a_move_into_staying(
     a_world: World, subject: Subject, a_policy: Policy, factor: float
