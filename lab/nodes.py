@@ -56,7 +56,7 @@ class NodeRunner:
 
     @property
     def isolation(self) -> str:
-        """``uid`` or ``private-root``; see `lab.roots`."""
+        """``uid``, ``shielded-root`` or ``private-root``; see `lab.roots`."""
         return self._roots.isolation
 
     @property
@@ -139,7 +139,7 @@ class NodeRunner:
             where = {"GCE_METADATA_HOST": f"127.0.0.1:{server.port}"}
         with (self._console / f"{node.machine.id}.log").open("ab") as console:
             process = subprocess.Popen(
-                [script],
+                [*self._roots.shield, script],
                 cwd=root.home,
                 env=root.environment(where | {MARK: node.machine.id, RUN_MARK: self._run_id}),
                 stdin=subprocess.DEVNULL,

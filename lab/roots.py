@@ -27,6 +27,18 @@ _SYSTEMCTL_GUARD = (
     '*) echo "this node has no services" >&2; exit 1;; esac\n'
 )
 
+# For nodes that have to run as root: without /run there is no systemd and no bus to ask for the host's shutdown, and
+# without CAP_SYS_BOOT no system call for it.
+_SHIELD = (
+    "unshare",
+    "--mount",
+    "--",
+    "/bin/sh",
+    "-c",
+    'mount -t tmpfs lab /run && exec setpriv --bounding-set=-sys_boot,-sys_module "$@"',
+    "node",
+)
+
 
 @dataclass(frozen=True)
 class Root:
@@ -99,7 +111,9 @@ class Roots:
     """The parent of all roots: one can go through it, and nobody can list it, so that nodes cannot find each other.
 
     Attributes:
-        isolation: ``uid`` (each node under its own) or ``private-root`` (all under the lab's user).
+        isolation: ``uid`` (each node under its own), ``shielded-root`` (all as root, in mount namespaces without the
+            host's services) or ``private-root`` (all under the lab's user).
+        shield: What a node's command is prefixed with.
     """
 
     def __init__(self) -> None:
@@ -107,9 +121,12 @@ class Roots:
         self.parent = Path(tempfile.mkdtemp(prefix="lab-nodes-"))
         self._first_uid = _FIRST_UID + (os.getpid() % _HUNDREDS) * UIDS_EACH
         self.parent.chmod(0o711)
-        self.isolation = (
-            "uid" if os.geteuid() == 0 and _usable(self._first_uid, self.parent) else "private-root"
-        )
+        self.isolation = "private-root"
+        self.shield: tuple[str, ...] = ()
+        if os.geteuid() == 0 and _usable(self._first_uid, self.parent):
+            self.isolation = "uid"
+        elif os.geteuid() == 0 and _works((*_SHIELD, "/bin/sh", "-c", "test ! -e /run/systemd")):
+            self.isolation, self.shield = "shielded-root", _SHIELD
         self.parent.chmod(0o311)
 
     def make(self, number: int) -> Root:
@@ -132,14 +149,19 @@ def _usable(uid: int, parent: Path) -> bool:
     """Whether that uid can run our interpreter with its packages (some machines keep it in a home of mode 0700), and
     reach the roots."""
     code = "import importlib.util, os, sys; os.stat(sys.argv[1]); sys.exit(importlib.util.find_spec('torch') is None)"
+    return _works((sys.executable, "-c", code, f"{parent}/."), uid)
+
+
+def _works(command: tuple[str, ...], uid: int | None = None) -> bool:
+    extra: list[int] | None = None if uid is None else []
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code, f"{parent}/."],
+            command,
             user=uid,
             group=uid,
-            extra_groups=[],
+            extra_groups=extra,
             cwd="/",
-            env={},
+            env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
             capture_output=True,
             timeout=30,
             check=False,

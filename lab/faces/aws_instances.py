@@ -318,6 +318,8 @@ def _instance(machine: Machine) -> dict[str, Any]:
         row["PrivateIpAddress"] = machine.address
     if machine.ended_by is not None and machine.stopping_s is not None:
         code, message = _REASON[machine.ended_by]
+        if machine.ended_by is EndedBy.CLOUD and machine.market != "spot":
+            code, message = "Server.InternalError", "Internal error"
         row["StateReason"] = {"Code": code, "Message": f"{code}: {message}"}
         if machine.ended_by is EndedBy.USER:
             at = datetime.fromtimestamp(machine.stopping_s, UTC)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.clock import SystemClock
-from lab import processes
+from lab import processes, roots
 from lab.catalog import Scenario
 from lab.machines import CreateRequest, EndedBy, Machine, MachineState
 from lab.nodes import MARK, NodeRunner
@@ -99,6 +99,24 @@ def test_a_node_cannot_read_another(lab: Lab) -> None:
     said = lab.until_says(second, "tried")
     assert "secret" not in said
     assert said.count("Permission denied") == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs the shield")
+def test_a_node_that_must_run_as_root_has_no_host_to_shut_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roots, "_usable", lambda uid, parent: False)
+    lab = Lab(tmp_path)
+    if lab.nodes.isolation != "shielded-root":
+        lab.close()
+        pytest.skip("no mount namespaces here")
+    machine = lab.run("echo services: $(ls /run | wc -l); grep CapBnd /proc/self/status; echo up; sleep 1000")
+    said = lab.until_says(machine, "up")
+    capabilities = int(said.split("CapBnd:")[1].split()[0], 16)
+    assert "services: 0" in said
+    assert not capabilities & 1 << 22  # CAP_SYS_BOOT
+    lab.close()
+    assert processes.marked(f"{MARK}={machine}") == []
 
 
 def test_shutdown_in_user_data_ends_the_node_and_only_the_node(lab: Lab) -> None:
