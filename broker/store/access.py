@@ -186,7 +186,7 @@ class Access(Rows):
         if self.switch(name) == value:
             return False
         now_ms = self._clock.now_ms()
-        self._session.merge(SwitchRow(name=name, value=value, reason=reason, set_by=by, set_at_ms=now_ms))
+        self._merge(SwitchRow(name=name, value=value, reason=reason, set_by=by, set_at_ms=now_ms))
         self.emit(
             Event("switch.set", now_ms, actor=by, data={"name": name, "value": value, "reason": reason})
         )

@@ -1,6 +1,6 @@
 """``history.db``: every price change that was ever seen, with both of its times, and every poll.
 
-Only changes are points; a `poll` row says that we looked, so that "no change" and "we were blind" differ.
+Seeing a price again makes no point; a `poll` row says that we looked, so that "no change" and "we were blind" differ.
 A price has two times: `effective_at`, by the cloud's word, and `observed_at`, ours. Money is computed from the
 first, and a back-test may only know what had been observed.
 """
@@ -84,10 +84,10 @@ class HistoryStore:
     # -- prices -------------------------------------------------------------------------------------------------------
 
     def ingest(self, quotes: Iterable[Quote]) -> int:
-        """Take accepted quotes in, in one transaction; returns how many were changes.
+        """Take accepted quotes in, in one transaction; returns how many were changes of price.
 
-        Quotes may come late and in any order: a point is a change when the price as of its `effective_at` differs.
-        The newest by `effective_at` is the price now, and seeing it again only makes it younger.
+        Quotes may come late and in any order: each is compared with the price as of its `effective_at`. The newest
+        by `effective_at` is the price now, and seeing it again only makes it younger.
         """
         with self._engines.writer.begin() as connection:
             return ingest(connection, quotes)
@@ -99,7 +99,7 @@ class HistoryStore:
         return {quote.offer.key: quote for quote in quotes}
 
     def points(self, offer_key: str, from_ms: int, to_ms: int) -> list[Quote]:
-        """Changes of one offer with ``from_ms <= effective_at < to_ms``, and the last one before them, in order.
+        """Points of one offer with ``from_ms <= effective_at < to_ms``, and the last one before them, in order.
 
         The first one therefore says what held at `from_ms`, where that is known. Two points of one moment are a
         price and its later correction; the later one holds.

@@ -22,21 +22,26 @@ class _Now(NamedTuple):
     source_id: int
 
 
+_Point = tuple[int, int, int, int, int]  # a row of price_point
+
+
 def ingest(connection: Connection, quotes: Iterable[Quote]) -> int:
-    """Take quotes in; returns how many were changes. The caller owns the transaction."""
+    """Take quotes in; returns how many were changes of price. The caller owns the transaction."""
     batch = sorted(quotes, key=lambda quote: (quote.effective_at_ms, quote.observed_at_ms))
     offer_ids = _offer_ids(connection, batch)
     source_ids = _source_ids(connection, {quote.source for quote in batch})
     before = {row[0]: _Now(*row[1:]) for row in connection.execute(_SELECT_NOW)}
     now = dict(before)
     late: dict[int, list[Quote]] = defaultdict(list)
-    points = []
+    points: list[_Point] = []
+    changes = 0
     for quote in batch:
         offer_id, source_id = offer_ids[quote.offer.key], source_ids[quote.source]
         current = now.get(offer_id)
         if current is not None and quote.effective_at_ms < current.effective_at_ms:
             late[offer_id].append(quote)
-        elif current is None or _is_change(quote, current):
+        elif current is None or _is_point(quote, current):
+            changes += current is None or quote.price_micro_usd_h != current.price_micro_usd_h
             now[offer_id] = _Now(
                 quote.effective_at_ms, quote.observed_at_ms, quote.price_micro_usd_h, source_id
             )
@@ -45,40 +50,47 @@ def ingest(connection: Connection, quotes: Iterable[Quote]) -> int:
             seen_ms = max(current.observed_at_ms, quote.observed_at_ms)
             now[offer_id] = current._replace(observed_at_ms=seen_ms)
     for offer_id, quotes_of in late.items():
-        points += _late_points(connection, offer_id, quotes_of, source_ids)
+        more, late_changes = _late_points(connection, offer_id, quotes_of, source_ids)
+        points += more
+        changes += late_changes
     _write(connection, points, {key: value for key, value in now.items() if before.get(key) != value})
-    return len(points)
+    return changes
 
 
-def _is_change(quote: Quote, current: _Now) -> bool:
+def _is_point(quote: Quote, held: _Now) -> bool:
+    """Whether `quote` says more than `held`, the price as of its `effective_at`."""
+    later = quote.effective_at_ms > held.effective_at_ms
+    if quote.price_micro_usd_h == held.price_micro_usd_h:
+        # The cloud itself names a time at which this price held: a third price may yet arrive for the time before
+        # it. Where `effective_at` is only when we looked, the same price again says nothing.
+        return later and quote.effective_at_ms < quote.observed_at_ms
     # Of two prices for one moment that came in one poll the first one stays: a point is never rewritten.
-    newer = quote.effective_at_ms > current.effective_at_ms or quote.observed_at_ms > current.observed_at_ms
-    return newer and quote.price_micro_usd_h != current.price_micro_usd_h
+    return later or quote.observed_at_ms > held.observed_at_ms
 
 
 def _late_points(
     connection: Connection, offer_id: int, quotes: Sequence[Quote], source_ids: dict[str, int]
-) -> list[tuple[int, ...]]:
-    """Those of `quotes`, in order of time, that differ from the price which held then by what we knew."""
+) -> tuple[list[_Point], int]:
+    """Points among `quotes`, which are in order of time, by what is known of that time; and how many are changes."""
     point = PRICE_POINT.c
-    query = select(point.effective_at_ms, point.observed_at_ms, point.price_micro_usd_h).where(
-        point.offer_id == offer_id
-    )
-    known = sorted(tuple(row) for row in connection.execute(query))
-    new: list[tuple[int, ...]] = []
+    query = select(point.effective_at_ms, point.observed_at_ms, point.price_micro_usd_h, point.source_id)
+    known = sorted(_Now(*row) for row in connection.execute(query.where(point.offer_id == offer_id)))
+    new: list[_Point] = []
+    changes = 0
     for quote in quotes:
-        at = bisect_right(known, quote.effective_at_ms, key=lambda row: row[0])
-        if at and known[at - 1][2] == quote.price_micro_usd_h:
+        at = bisect_right(known, quote.effective_at_ms, key=lambda row: row.effective_at_ms)
+        if at and not _is_point(quote, known[at - 1]):
             continue
-        entry = (quote.effective_at_ms, quote.observed_at_ms, quote.price_micro_usd_h)
-        if at and known[at - 1][:2] == entry[:2]:
-            continue
+        changes += not at or known[at - 1].price_micro_usd_h != quote.price_micro_usd_h
+        entry = _Now(
+            quote.effective_at_ms, quote.observed_at_ms, quote.price_micro_usd_h, source_ids[quote.source]
+        )
         insort(known, entry)
-        new.append((offer_id, *entry, source_ids[quote.source]))
-    return new
+        new.append((offer_id, *entry))
+    return new, changes
 
 
-def _write(connection: Connection, points: Sequence[tuple[int, ...]], now: dict[int, _Now]) -> None:
+def _write(connection: Connection, points: Sequence[_Point], now: dict[int, _Now]) -> None:
     if points:
         names = [column.name for column in PRICE_POINT.columns]
         rows = [dict(zip(names, point, strict=True)) for point in points]

@@ -78,11 +78,10 @@ class Memory(Rows):
     def save_hold(self, job_id: str, policy: str, hold: AnyHold | None) -> None:
         """Remember it, or forget it when it is None."""
         if hold is None:
-            row = self._session.get(HoldRow, (job_id, policy))
-            if row is not None:
-                self._session.delete(row)
+            mine = (col(HoldRow.job_id) == job_id, col(HoldRow.policy) == policy)
+            self._session.exec(delete(HoldRow).where(*mine))
             return
-        self._session.merge(
+        self._merge(
             HoldRow(
                 job_id=job_id,
                 policy=policy,
@@ -99,7 +98,7 @@ class Memory(Rows):
 
     def mark_empty(self, offer_key: str, until_ms: int, reason: str) -> None:
         """Take a pool for empty until then; 0 takes the mark away."""
-        self._session.merge(PoolRow(offer_key=offer_key, empty_until_ms=until_ms, reason=reason))
+        self._merge(PoolRow(offer_key=offer_key, empty_until_ms=until_ms, reason=reason))
 
     def record_launch(self, at_ms: int, offer: Offer, ok: bool, error: str = "") -> None:
         """Keep the outcome of a launch."""

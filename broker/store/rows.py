@@ -129,7 +129,7 @@ class Rows:
     def save(self, value: Saved) -> None:
         """Write a job, a placement or a node: a new row, or the one with its primary key."""
         assert isinstance(value.state, _STATES[type(value)]), value.state
-        self._session.merge(_TABLE[type(value)](**to_plain(value)))
+        self._merge(_TABLE[type(value)](**to_plain(value)))
 
     def segments(self, *, job_id: str | None = None, project_id: str | None = None) -> list[Segment]:
         """Billable stretches by start: of every node whose meter has run, by the cloud's word."""
@@ -175,7 +175,7 @@ class Rows:
     def save_decision(self, decision: Decision) -> None:
         """Keep an answer with the quotes that it saw."""
         assert isinstance(decision.kind, DecisionKind), decision.kind
-        self._session.merge(DecisionRow(**to_plain(decision)))
+        self._merge(DecisionRow(**to_plain(decision)))
 
     def decisions(
         self,
@@ -206,6 +206,10 @@ class Rows:
         """One decision, or None."""
         row = self._session.get(DecisionRow, decision_id)
         return None if row is None else _value(Decision, row)
+
+    def _merge(self, row: SQLModel) -> None:
+        self._session.merge(row)
+        self._session.flush()  # `Session.get` does not see what has not been flushed
 
 
 def _value(kind: type[V], row: SQLModel) -> V:
