@@ -1,0 +1,318 @@
+"""``/api/v1`` over HTTP: who may do what, once-only submission, what is shown and what is hidden."""
+
+from dataclasses import replace
+
+import pytest
+
+from broker.core.model import Decision, DecisionKind, JobState, NodeState, Progress
+from broker.core.plain import to_plain
+from broker.serve.services import Health
+from broker.store.access import PAUSED
+from broker.store.history import Poll
+from tests.unit.serve.conftest import OFFER, SPEC
+
+KEY = {"Idempotency-Key": "key-00000001"}
+SUBMIT = {"spec": to_plain(SPEC)}
+
+# method, path, body, who is the lowest that may
+TABLE = [
+    ("GET", "/whoami", None, "viewer"),
+    ("GET", "/jobs", None, "viewer"),
+    ("GET", "/jobs/train-aaaaa", None, "viewer"),
+    ("GET", "/jobs/train-aaaaa/logs", None, "viewer"),
+    ("GET", "/jobs/train-aaaaa/decisions", None, "viewer"),
+    ("GET", "/jobs/train-aaaaa/events", None, "viewer"),
+    ("POST", "/jobs/check", SUBMIT, "viewer"),
+    ("GET", "/prices", None, "viewer"),
+    ("GET", "/nodes", None, "viewer"),
+    ("GET", "/placements", None, "viewer"),
+    ("GET", "/placements/train-aaaaa.1/probes", None, "viewer"),
+    ("GET", "/ledger", None, "viewer"),
+    ("GET", "/policies", None, "viewer"),
+    ("POST", "/jobs", SUBMIT, "engineer"),
+    ("POST", "/jobs/train-aaaaa/cancel", None, "engineer"),
+    ("PUT", "/sources/" + "0" * 64, None, "engineer"),
+    ("POST", "/policies/reload", None, "author"),
+    ("POST", "/pause", {"reason": "x"}, "operator"),
+    ("POST", "/resume", None, "operator"),
+    ("POST", "/report-only/clear", {"reason": "x"}, "operator"),
+    ("GET", "/tokens", None, "operator"),
+    ("POST", "/tokens", {"role": "viewer", "name": "new"}, "operator"),
+    ("GET", "/doctor", None, "operator"),
+    ("DELETE", "/tokens/viewer-default", None, "operator"),
+]
+ROLES = ["viewer", "engineer", "author", "operator"]
+
+
+def call(bench, method, path, body=None, headers=None):
+    return bench.client.request(method, f"/api/v1{path}", json=body, headers={**KEY, **(headers or {})})
+
+
+def test_roles(bench):
+    bench.node()
+    tokens = {role: bench.token(role) for role in ROLES}
+    for method, path, body, lowest in TABLE:
+        where = f"{method} {path}"
+        assert call(bench, method, path, body).status_code == 401, where
+        for role in ROLES[: ROLES.index(lowest)]:
+            answer = call(bench, method, path, body, tokens[role])
+            assert (answer.status_code, answer.json()["code"]) == (403, "auth"), (where, role)
+            assert answer.json()["exit_code"] == 4
+        # The roles above cover the lowest; acting once more would meet its own effect.
+        answer = call(bench, method, path, body, tokens[lowest])
+        assert answer.status_code not in (401, 403, 500), (where, answer.text)
+
+
+def test_every_route_is_in_the_table(bench):
+    known = {
+        (method.upper(), path)
+        for path, methods in bench.client.get("/api/v1/openapi.json").json()["paths"].items()
+        for method in methods
+        if path.startswith("/api/v1")
+    }
+    tested = {(method, len(path.split("/")), path.split("/")[1]) for method, path, _, _ in TABLE}
+    missing = {
+        (method, path)
+        for method, path in known
+        if (method, len(path.split("/")) - 2, path.split("/")[3]) not in tested and path != "/api/v1/events"
+    }
+    assert not missing
+
+
+def test_a_revoked_token_is_no_token(bench):
+    viewer, operator = bench.token("viewer", "bob"), bench.token("operator")
+    assert call(bench, "GET", "/whoami", headers=viewer).json()["name"] == "bob"
+    assert call(bench, "DELETE", "/tokens/bob", headers=operator).status_code == 200
+    assert call(bench, "GET", "/whoami", headers=viewer).status_code == 401
+    assert call(bench, "GET", "/whoami", headers={"Authorization": "Bearer brk_guess"}).status_code == 401
+
+
+def test_the_last_operator_cannot_lock_everybody_out(bench):
+    operator = bench.token("operator", "only")
+    assert call(bench, "DELETE", "/tokens/only", headers=operator).status_code == 422
+
+
+def test_a_new_token_works_and_only_its_hash_is_kept(bench):
+    operator = bench.token("operator")
+    body = {"role": "engineer", "name": "ci", "project_id": "vision"}
+    made = call(bench, "POST", "/tokens", body, operator).json()
+    me = call(bench, "GET", "/whoami", headers={"Authorization": f"Bearer {made['token']}"}).json()
+    assert (me["name"], me["role"], me["project_id"]) == ("ci", "engineer", "vision")
+    assert made["token"] not in call(bench, "GET", "/tokens", headers=operator).text
+    with bench.store.read() as tx:
+        assert made["token"] not in str(tx.tokens())
+    wrong = call(bench, "POST", "/tokens", {"role": "king"}, operator)
+    assert (wrong.status_code, wrong.json()["hint"]) == (422, "roles: viewer, engineer, author, operator")
+
+
+def test_submission_happens_once_for_a_key(bench):
+    engineer = bench.token("engineer")
+    first = call(bench, "POST", "/jobs", SUBMIT, engineer)
+    again = call(bench, "POST", "/jobs", SUBMIT, engineer)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json()["id"] == again.json()["id"]
+    other = call(bench, "POST", "/jobs", {"spec": to_plain(replace(SPEC, run="python other.py"))}, engineer)
+    assert (other.status_code, other.json()["code"]) == (409, "conflict")
+    with bench.store.read() as tx:
+        assert len(tx.jobs()) == 1
+    assert bench.client.post("/api/v1/jobs", json=SUBMIT, headers=engineer).status_code == 422
+
+
+def test_a_job_with_a_source_needs_its_upload(bench):
+    engineer = bench.token("engineer")
+    spec = to_plain(SPEC) | {"source": {"sha256": "0" * 64, "size_bytes": 3}}
+    answer = call(bench, "POST", "/jobs", {"spec": spec}, engineer)
+    assert (answer.status_code, answer.json()["code"]) == (422, "usage")
+    assert "PUT it" in answer.json()["hint"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "No Such Name!"}, {"run": " "}, {"resources": {"gpus": []}}, {"env": {"BROKER_X": "1"}}],
+)
+def test_a_spec_that_no_file_could_give_is_refused(bench, change):
+    engineer = bench.token("engineer")
+    assert call(bench, "POST", "/jobs", {"spec": to_plain(SPEC) | change}, engineer).status_code == 422
+
+
+def test_a_project_sees_its_own(bench):
+    ours = bench.job("train-aaaaa")
+    theirs = bench.job("train-bbbbb", project_id="vision")
+    bench.node(ours, attempt=1)
+    bench.node(theirs, attempt=2)
+    viewer, operator = bench.token("viewer"), bench.token("operator")
+    engineer = bench.token("engineer", project="vision")
+    for path in ("/jobs", "/nodes", "/placements"):
+        assert {
+            item["project_id"] if "project_id" in item else item["job_id"]
+            for item in call(bench, "GET", path, headers=viewer).json()["items"]
+        } <= {"default", "train-aaaaa"}
+        assert len(call(bench, "GET", path, headers=operator).json()["items"]) == 2
+    assert call(bench, "GET", "/jobs/train-bbbbb", headers=viewer).status_code == 404
+    assert call(bench, "GET", "/ledger?job=train-bbbbb", headers=viewer).status_code == 404
+    assert call(bench, "POST", "/jobs/train-aaaaa/cancel", headers=engineer).status_code == 404
+    assert call(bench, "POST", "/jobs/train-bbbbb/cancel", headers=engineer).json()["state"] == "cancelling"
+
+
+def test_a_name_means_the_newest_job_of_that_name(bench):
+    viewer = bench.token("viewer")
+    bench.job("train-aaaaa", state=JobState.RUNNING)
+    bench.clock.advance(60)
+    bench.job("train-bbbbb", state=JobState.FAILED)
+    assert call(bench, "GET", "/jobs/train", headers=viewer).json()["job"]["id"] == "train-aaaaa"
+    answer = call(bench, "GET", "/jobs/trian", headers=viewer)
+    assert (answer.status_code, answer.json()["exit_code"]) == (404, 3)
+
+
+def test_cancelling_what_is_over_is_a_conflict(bench):
+    bench.job(state=JobState.SUCCEEDED)
+    assert call(bench, "POST", "/jobs/train/cancel", headers=bench.token("engineer")).status_code == 409
+
+
+def test_environment_values_are_never_shown(bench):
+    engineer = bench.token("engineer")
+    submitted = call(bench, "POST", "/jobs", SUBMIT, engineer)
+    shown = call(bench, "GET", f"/jobs/{submitted.json()['id']}", headers=engineer)
+    assert "k3y" not in submitted.text + shown.text
+    assert shown.json()["job"]["spec"]["env"] == {"WANDB_API_KEY": "(hidden)"}
+
+
+def test_a_loss_that_is_no_number_is_null(bench):
+    job = bench.job(progress=Progress(at_ms=1, step=3, loss=float("nan")))
+    answer = call(bench, "GET", f"/jobs/{job.id}", headers=bench.token("viewer"))
+    assert answer.json()["job"]["progress"]["loss"] is None
+
+
+def test_prices_are_filtered_and_sorted_by_gpu(bench):
+    viewer = bench.token("viewer")
+    items = call(bench, "GET", "/prices", headers=viewer).json()["items"]
+    assert [item["key"] for item in items] == ["local/here/box/owned", OFFER.key]
+    assert (items[1]["age_s"], items[0]["note"]) == (30, "newest reading in quarantine: zero price")
+    for query, count in (
+        ("gpu=h100", 1),
+        ("gpu=H100-SXM5-80GB&count=8", 1),
+        ("count=3", 0),
+        ("market=owned", 1),
+        ("cloud=gcp", 0),
+    ):
+        assert len(call(bench, "GET", f"/prices?{query}", headers=viewer).json()["items"]) == count, query
+    assert call(bench, "GET", "/prices?market=sopt", headers=viewer).status_code == 422
+
+
+def test_the_ledger_and_a_job_say_what_was_paid(bench):
+    start = bench.clock.now_ms()
+    bench.node(billed_from_ms=start, ended_at_ms=start + 1_800_000)
+    viewer = bench.token("viewer")
+    bill = call(bench, "GET", "/ledger?job=train", headers=viewer).json()["items"][0]
+    assert (bill["paid_micro_usd"], bill["billed_s"], bill["segment"]["job_id"]) == (
+        12_000_000,
+        1800,
+        "train-aaaaa",
+    )
+    assert call(bench, "GET", "/jobs/train", headers=viewer).json()["paid_micro_usd"] == 12_000_000
+    secret = call(bench, "GET", "/nodes", headers=viewer).json()["items"][0]
+    assert "secret_sha256" not in secret
+
+
+def test_why(bench):
+    job = bench.job()
+    with bench.store.write() as tx:
+        for number, kind in enumerate((DecisionKind.STAY, DecisionKind.PLACE)):
+            tx.save_decision(
+                Decision(
+                    f"d{number}",
+                    job.id,
+                    "default",
+                    "default",
+                    "0" * 64,
+                    bench.clock.now_ms() + number,
+                    kind,
+                    True,
+                    kind,
+                )
+            )
+    items = call(bench, "GET", "/jobs/train/decisions?limit=1", headers=bench.token("viewer")).json()["items"]
+    assert [item["kind"] for item in items] == ["place"]
+
+
+def test_pause_is_a_switch_with_a_name_on_it(bench):
+    operator = bench.token("operator", "olga")
+    assert call(bench, "POST", "/pause", {"reason": "bill"}, operator).status_code == 204
+    assert call(bench, "GET", "/whoami", headers=operator).json()["paused"] is True
+    with bench.store.read() as tx:
+        switch = next(s for s in tx.switches() if s.name == PAUSED)
+    assert (switch.set_by, switch.reason) == ("olga", "bill")
+    call(bench, "POST", "/resume", headers=operator)
+    assert call(bench, "GET", "/whoami", headers=operator).json()["paused"] is False
+    assert bench.wakes == 2
+
+
+def test_policies_are_reloaded_and_a_broken_edit_is_told(bench):
+    author = bench.token("author")
+    folder = bench.services.settings.policies.dir
+    (folder / "night.yaml").write_text("policy: night\nmode: act\n")
+    state = call(bench, "POST", "/policies/reload", headers=author).json()
+    assert (state["added"], state["mistakes"]) == (["night"], [])
+    (folder / "night.yaml").write_text("policy: night\nmode: atc\n")
+    state = call(bench, "POST", "/policies/reload", headers=author).json()
+    assert (state["mistakes"][0]["line"], [p["mode"] for p in state["policies"] if p["name"] == "night"]) == (
+        2,
+        ["act"],
+    )
+
+
+def test_doctor(bench):
+    items = call(bench, "GET", "/doctor", headers=bench.token("operator")).json()["items"]
+    assert items == [
+        {"subject": "aws", "name": "credentials", "ok": False, "detail": "no key: set AWS_ACCESS_KEY_ID"}
+    ]
+
+
+def test_health_follows_finished_work(bench):
+    assert bench.client.get("/healthz").status_code == 200
+    assert bench.client.get("/readyz").status_code == 503
+    bench.health = Health(pass_age_s=1.5)
+    assert bench.client.get("/readyz").json() == {"ready": True, "pass_age_s": 1.5}
+    bench.health = Health(pass_age_s=900)
+    assert bench.client.get("/readyz").status_code == 503
+
+
+def test_metrics(bench):
+    bench.node(billed_from_ms=bench.clock.now_ms(), state=NodeState.RUNNING)
+    bench.history.record_poll(
+        Poll("aws", bench.clock.now_ms() - 61_000, bench.clock.now_ms() - 60_000, True, 2, 2)
+    )
+    bench.history.record_poll(
+        Poll("aws", bench.clock.now_ms() - 1000, bench.clock.now_ms(), False, error="timeout")
+    )
+    bench.health = Health(pass_age_s=2, unowned_nodes=0)
+    text = bench.client.get("/metrics").text
+    for line in (
+        "broker_pass_age_seconds 2.0",
+        'broker_poll_age_seconds{cloud="aws"} 60.0',
+        'broker_poll_failing{cloud="aws"} 1.0',
+        'broker_placements{state="booting"} 1.0',
+        'broker_nodes{cloud="aws",state="running"} 1.0',
+        "broker_unowned_nodes 0.0",
+        'broker_burn_usd_per_hour{cloud="aws"} 30.0',
+        'broker_offer_price_usd_per_hour{cloud="aws",gpu="H100-SXM5-80GB",market="spot",region="us-east-1"} 3.0',
+    ):
+        assert line in text.splitlines(), line
+    assert "train" not in text
+
+
+def test_errors_are_problem_documents(bench):
+    for answer in (
+        bench.client.get("/api/v1/nowhere"),
+        bench.client.get("/api/v1/jobs"),
+        call(bench, "GET", "/jobs?all=perhaps", headers=bench.token("viewer")),
+    ):
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert {"status", "title", "code", "detail"} <= set(answer.json())
+
+
+def test_a_bug_of_ours_is_told_without_its_insides(bench, monkeypatch):
+    monkeypatch.setattr(type(bench.store), "read", lambda self: 1 / 0)
+    answer = call(bench, "GET", "/jobs", headers=bench.token("viewer"))
+    assert answer.status_code == 500
+    assert "ZeroDivision" not in answer.text

@@ -1,0 +1,101 @@
+"""The server itself: TLS, the local files, server-sent events that resume, stopping."""
+
+import json
+import socket
+import stat
+
+import pytest
+
+from broker.core.errors import SettingsError
+from broker.core.model import Event
+from broker.serve.local import (
+    DAEMON_FILE,
+    TOKEN_FILE,
+    ensure_operator_token,
+    find_daemon,
+    read_operator_token,
+)
+from broker.serve.server import _listen
+from broker.settings import Settings
+from tests.unit.serve.live import client, live
+
+
+def emit(bench, *kinds, project_id="default", job_id=None):
+    with bench.store.write() as tx:
+        return [
+            tx.emit(Event(kind, bench.clock.now_ms(), project_id=project_id, job_id=job_id)) for kind in kinds
+        ]
+
+
+def read_events(http, count, path="/api/v1/events", **headers):
+    """The first `count` messages as (id, event, data)."""
+    found, message = [], {}
+    with http.stream("GET", path, headers=headers) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        for line in answer.iter_lines():
+            if line:
+                name, _, value = line.partition(": ")
+                message[name] = value
+            elif message.get("data"):
+                found.append((int(message["id"]), message["event"], json.loads(message["data"])))
+                message = {}
+                if len(found) == count:
+                    return found
+    raise AssertionError(f"the stream ended after {found}")
+
+
+@pytest.fixture
+def bench_on_a_free_port(bench, monkeypatch):
+    monkeypatch.setenv("BROKER_SERVER__LISTEN", "127.0.0.1:0")
+    settings = Settings.parse(f'[policies]\ndir = "{bench.services.settings.policies.dir}"\n')
+    object.__setattr__(bench.services, "settings", settings)
+    return bench
+
+
+def test_events_are_followed_and_resumed(bench_on_a_free_port):
+    bench = bench_on_a_free_port
+    viewer = bench.token("viewer")
+    with live(bench) as daemon, client(daemon, viewer) as http:
+        seqs = emit(bench, "job.one", "job.two", "job.three")
+        after = f"/api/v1/events?after={seqs[0] - 1}"
+        first = read_events(http, 2, after)
+        assert [(seq, kind) for seq, kind, _ in first] == [(seqs[0], "job.one"), (seqs[1], "job.two")]
+        assert first[0][2]["project_id"] == "default"
+        # Resumed where it was cut: the header outranks the query, as browsers repeat the URL.
+        rest = read_events(http, 1, after, **{"Last-Event-ID": str(seqs[1])})
+        assert [(seq, kind) for seq, kind, _ in rest] == [(seqs[2], "job.three")]
+        emit(bench, "foreign", project_id="vision")
+        mine = emit(bench, "job.four", job_id="j")
+        assert [seq for seq, _, _ in read_events(http, 1, f"/api/v1/events?after={seqs[2]}")] == mine
+        assert http.get("/api/v1/events", headers={"Last-Event-ID": "x"}).status_code == 422
+        assert http.get("/api/v1/events", headers={"Authorization": ""}).status_code == 401
+
+
+def test_the_daemon_leaves_what_the_local_cli_needs(bench_on_a_free_port):
+    bench = bench_on_a_free_port
+    folder = bench.services.settings.state_dir
+    with live(bench) as daemon:
+        for name in (DAEMON_FILE, TOKEN_FILE):
+            assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+        with client(daemon, {"Authorization": f"Bearer {read_operator_token(folder)}"}) as http:
+            assert http.get("/api/v1/whoami").json()["role"] == "operator"
+    assert find_daemon(folder) is None
+    token = read_operator_token(folder)
+    ensure_operator_token(folder, bench.store, bench.services.ids)
+    assert read_operator_token(folder) == token
+
+
+def test_a_file_left_by_a_crash_counts_for_nothing(tmp_path):
+    (tmp_path / DAEMON_FILE).write_text('{"url": "https://x", "ca": null, "pid": 999999999}')
+    assert find_daemon(tmp_path) is None
+    (tmp_path / DAEMON_FILE).write_text("{")
+    assert find_daemon(tmp_path) is None
+
+
+def test_a_taken_port_is_an_error_of_the_settings():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        settings = Settings.parse(f'[server]\nlisten = "127.0.0.1:{other.getsockname()[1]}"\n')
+        with pytest.raises(SettingsError, match="cannot listen on"):
+            _listen(settings)
