@@ -1,9 +1,10 @@
 """A real S3 server for the lab and the tests: SeaweedFS, one process group, bound to 127.0.0.1.
 
-It is started small (64 MiB volumes, no preallocation) and without telemetry. `start` returns once a bucket could
-be created: a SeaweedFS that answers on its port may still refuse every write for a second.
+It is started small (64 MiB volumes, no preallocation) and without telemetry. `start` returns once an object
+could be written and read: a SeaweedFS that answers on its port may still refuse every write for a second.
 """
 
+import hashlib
 import http.client
 import json
 import os
@@ -19,6 +20,7 @@ from types import TracebackType
 from broker.wire.s3_sign import Keys, sign
 
 _HOST = "127.0.0.1"
+_PROBE = "started"
 _GRPC_OFFSET = 10_000  # SeaweedFS derives a server's gRPC port from its HTTP port by this
 
 
@@ -77,10 +79,10 @@ class SeaweedFS:
         return self._process.pid if self._process else None
 
     def start(self, timeout_s: float = 60.0) -> "SeaweedFS":
-        """Start it and wait until a bucket could be created.
+        """Start it and wait until it takes writes.
 
         Raises:
-            SeaweedFailed: it ended, or did not take a bucket in time.
+            SeaweedFailed: it ended, or did not take a write in time.
         """
         assert self._process is None, "already started"
         data = self.directory / "data"
@@ -98,7 +100,7 @@ class SeaweedFS:
                 start_new_session=True,
             )
         deadline = time.monotonic() + timeout_s
-        while not self._create_bucket():
+        while not self._takes_writes():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
                 raise SeaweedFailed(f"SeaweedFS did not come up in {self.directory}\n{self._log_tail()}")
@@ -169,19 +171,34 @@ class SeaweedFS:
         keys = {"accessKey": self.access_key, "secretKey": self.secret_key}
         return {"identities": [{"name": "lab", "credentials": [keys], "actions": ["Admin"]}]}
 
-    def _create_bucket(self) -> bool:
-        """Whether the bucket is there now; goes over plain HTTP, which is served beside HTTPS."""
+    def _takes_writes(self) -> bool:
+        """Whether the bucket is there and an object comes back from it.
+
+        Goes over plain HTTP, which is served beside HTTPS. A restarted server knows its buckets before its volumes
+        have reported, so the bucket alone proves nothing.
+        """
+        if self._request("PUT", f"/{self.bucket}", b"") not in (
+            200,
+            409,
+        ):  # 409: there since an earlier start
+            return False
+        probe = f"/{self.bucket}/{_PROBE}"
+        statuses = [self._request(method, probe, b"1") for method in ("PUT", "GET", "DELETE")]
+        return statuses == [200, 200, 204]
+
+    def _request(self, method: str, path: str, body: bytes) -> int | None:
         host = f"{_HOST}:{self._plain_port}"
-        headers = sign(Keys(self.access_key, self.secret_key), "PUT", host, f"/{self.bucket}")
+        sent = body if method == "PUT" else b""
+        digest = hashlib.sha256(sent).hexdigest()
+        headers = sign(Keys(self.access_key, self.secret_key), method, host, path, payload_sha256=digest)
         connection = http.client.HTTPConnection(host, timeout=5)
         try:
-            connection.request("PUT", f"/{self.bucket}", headers=headers)
-            status = connection.getresponse().status
+            connection.request(method, path, body=sent, headers=headers)
+            return connection.getresponse().status
         except (OSError, http.client.HTTPException):
-            return False
+            return None
         finally:
             connection.close()
-        return status in (200, 409)  # 409: it is there since an earlier start
 
     def _log_tail(self) -> str:
         return (self.directory / "weed.log").read_text(errors="replace")[-2000:]

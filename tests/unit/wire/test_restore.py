@@ -28,7 +28,7 @@ def newest_chunk(store, root_name="model"):
 
 
 def damage(store, key):
-    store.put(f"{JOB}/{key}", b"rotten")
+    store.put(f"{JOB}/{key}", b"!" * CHUNK)
 
 
 def test_without_a_commit_nothing_is_touched(store, tmp_path):

@@ -152,3 +152,13 @@ def test_deletes_that_arrive_at_any_later_time_hurt_no_kept_commit(tmp_path_fact
             assert restore(store, JOB, folder / "d").fell_back == ()
     finally:
         shutil.rmtree(folder)
+
+
+def test_leaves_alone_what_is_not_its_own(store, tree):
+    fence(store, JOB, 1, "f")
+    train(store, tree, [1, 2])
+    strangers = [f"chunks/g000002/s00000001/{'0' * 64}", "chunks/by-hand", "notes.txt"]
+    for key in strangers:
+        store.put(f"{JOB}/{key}", b"?")
+    retain(store, JOB, 1, keep_last=1)
+    assert all(store.get(f"{JOB}/{key}") for key in strangers)

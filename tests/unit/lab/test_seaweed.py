@@ -1,0 +1,47 @@
+import os
+from pathlib import Path
+
+import pytest
+import trustme
+
+from broker.wire.messages import StoreAccess
+from broker.wire.store_client import open_store
+from lab.seaweed import SeaweedFailed, SeaweedFS
+
+
+@pytest.mark.process
+def test_serves_https_survives_a_restart_and_leaves_no_process(tmp_path: Path) -> None:
+    ca = trustme.CA()
+    leaf = ca.issue_cert("127.0.0.1")
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    leaf.private_key_pem.write_to_path(tmp_path / "key.pem")
+    server = SeaweedFS(tmp_path / "weed", certificate=(tmp_path / "cert.pem", tmp_path / "key.pem"))
+    access = StoreAccess(
+        "s3",
+        "",
+        server.endpoint,
+        bucket=server.bucket,
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+    )
+    access.ca_pem = ca.cert_pem.bytes().decode()
+    with server:
+        etag = open_store(access).put("jobs/a/HEAD", b"1", if_absent=True)
+        first = server.pid
+    with server:
+        assert server.pid != first
+        store = open_store(access)
+        assert store.get("jobs/a/HEAD") == (b"1", etag)
+        store.put("jobs/a/HEAD", b"2", if_match=etag)
+    assert server.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.killpg(first or 0, 0)
+
+
+@pytest.mark.process
+def test_says_why_it_did_not_come_up(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    server = SeaweedFS(tmp_path, bucket="NOT A BUCKET")
+    with pytest.raises(SeaweedFailed, match="did not come up"):
+        server.start(timeout_s=4)
+    assert server.pid is None
