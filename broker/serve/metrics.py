@@ -21,7 +21,6 @@ from broker.serve.services import Services
 from broker.store.access import PAUSED, REPORT_ONLY
 
 _HOUR_MS = 3_600_000
-_LIVE_POLLS = 50
 
 # name, help, labels
 METRICS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -96,14 +95,12 @@ class _Scrape(Collector):
             self._set("broker_pass_age_seconds", health.pass_age_s)
         if health.unowned_nodes is not None:
             self._set("broker_unowned_nodes", health.unowned_nodes)
-        now_ms = self._broker.clock.now_ms()
+        for cloud, age_s in sorted(health.poll_age_s.items()):
+            if age_s is not None:
+                self._set("broker_poll_age_seconds", age_s, cloud)
         for cloud in self._broker.settings.open_clouds:
-            polls = self._broker.history.polls(cloud, _LIVE_POLLS)
-            if polls:
-                self._set("broker_poll_failing", 0 if polls[0].ok else 1, cloud)
-            whole = next((poll for poll in polls if poll.ok), None)
-            if whole is not None:
-                self._set("broker_poll_age_seconds", (now_ms - whole.ended_at_ms) / 1000, cloud)
+            for newest in self._broker.history.polls(cloud, 1):
+                self._set("broker_poll_failing", 0 if newest.ok else 1, cloud)
 
     def _market(self) -> None:
         snapshot = self._broker.snapshot()

@@ -173,7 +173,6 @@ async def doctor(_operator: Operator, broker: Broker) -> Listing[Finding]:
     """Checks that only the daemon can make: clouds, store, clock, policies. Calls the clouds."""
     checks = await run_in_threadpool(broker.checks)
     items = [Finding(subject, check.name, check.ok, check.detail) for subject, check in checks]
-    items += [Finding("policies", "files", False, str(error)) for error in broker.policies.errors]
     return Listing(at_ms=broker.clock.now_ms(), items=items)
 
 

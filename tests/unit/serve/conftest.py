@@ -1,5 +1,6 @@
 """The API over real databases, real policies and a clock that the test moves."""
 
+import shutil
 from dataclasses import dataclass, field
 
 import pytest
@@ -92,8 +93,18 @@ class Bench:
         return node
 
 
+@pytest.fixture(scope="session")
+def fresh_databases(tmp_path_factory):
+    """Both databases at this release's schema: a copy is five times faster than running the migrations again."""
+    folder = tmp_path_factory.mktemp("databases")
+    StateStore.open(folder / "state.db", ManualClock(), CountingIds()).close()
+    HistoryStore.open(folder / "history.db").close()
+    return folder
+
+
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
+def bench(tmp_path, monkeypatch, fresh_databases):
+    shutil.copytree(fresh_databases, tmp_path / "state")
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     policies = tmp_path / "policies"
     policies.mkdir()

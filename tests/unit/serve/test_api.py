@@ -1,11 +1,13 @@
 """``/api/v1`` over HTTP: who may do what, once-only submission, what is shown and what is hidden."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from broker.core.model import Decision, DecisionKind, JobState, NodeState, Progress
 from broker.core.plain import to_plain
+from broker.serve import problem
 from broker.serve.services import Health
 from broker.store.access import PAUSED
 from broker.store.history import Poll
@@ -280,12 +282,9 @@ def test_health_follows_finished_work(bench):
 def test_metrics(bench):
     bench.node(billed_from_ms=bench.clock.now_ms(), state=NodeState.RUNNING)
     bench.history.record_poll(
-        Poll("aws", bench.clock.now_ms() - 61_000, bench.clock.now_ms() - 60_000, True, 2, 2)
-    )
-    bench.history.record_poll(
         Poll("aws", bench.clock.now_ms() - 1000, bench.clock.now_ms(), False, error="timeout")
     )
-    bench.health = Health(pass_age_s=2, unowned_nodes=0)
+    bench.health = Health(pass_age_s=2, poll_age_s={"aws": 60.0, "gcp": None}, unowned_nodes=0)
     text = bench.client.get("/metrics").text
     for line in (
         "broker_pass_age_seconds 2.0",
@@ -312,7 +311,12 @@ def test_errors_are_problem_documents(bench):
 
 
 def test_a_bug_of_ours_is_told_without_its_insides(bench, monkeypatch):
+    heard = []
+    monkeypatch.setattr(
+        problem, "log", SimpleNamespace(error=lambda event, **keys: heard.append((event, keys)))
+    )
     monkeypatch.setattr(type(bench.store), "read", lambda self: 1 / 0)
     answer = call(bench, "GET", "/jobs", headers=bench.token("viewer"))
     assert answer.status_code == 500
     assert "ZeroDivision" not in answer.text
+    assert [(event, keys["path"]) for event, keys in heard] == [("request.failed", "/api/v1/jobs")]

@@ -1,0 +1,191 @@
+"""Commands that talk to a daemon."""
+
+import json
+import stat
+from dataclasses import replace
+
+from broker.core.model import Alternative, Commit, Decision, DecisionKind, JobState, Progress, Reason
+from tests.unit.serve.conftest import OFFER
+
+JOB_FILE = """\
+name: train
+resources:
+  gpus: {type: H100, count: 8}
+source: .
+run: python train.py
+checkpoint: {dir: checkpoints}
+"""
+
+
+def test_login_is_kept_for_its_owner_alone(daemon, cli, tmp_path):
+    file = tmp_path / "config" / "broker" / "login.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    kept = json.loads(file.read_text())
+    assert set(kept) == {"url", "token", "ca"}
+    code, _, err = cli("login", kept["url"], "--token", kept["token"], "--ca", kept["ca"])
+    assert code == 0
+    assert kept["token"] not in err
+    assert cli("login", kept["url"], "--token", "brk_wrong", "--ca", kept["ca"])[0] == 4
+    assert cli("login", "http://x")[0] == 2
+
+
+def test_the_environment_outranks_the_login(daemon, cli, monkeypatch):
+    monkeypatch.setenv("BROKER_TOKEN", "brk_wrong")
+    code, _, err = cli("jobs")
+    assert code == 4
+    assert "unknown or revoked" in err
+
+
+def test_tokens(daemon, cli):
+    code, out, err = cli("token", "create", "--role", "engineer", "--name", "ann")
+    assert code == 0
+    assert out.startswith("brk_")
+    assert "ann: engineer" in err
+    assert cli("token", "create", "--role", "engineer", "--name", "ann")[0] == 5
+    assert cli("token", "create", "--role", "king")[0] == 2
+    names = [line.split("\t")[0] for line in cli("token", "list")[1].splitlines()]
+    assert "ann" in names
+    assert cli("token", "revoke", "ann")[0] == 0
+    assert cli("token", "revoke", "nobody")[0] == 3
+    states = {line.split("\t")[0]: line.split("\t")[-1] for line in cli("token", "list")[1].splitlines()}
+    assert states["ann"] == "revoked"
+
+
+def test_submit_show_cancel(daemon, cli, tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").write_text("print(1)\n")
+    (work / "train.yaml").write_text(JOB_FILE)
+    code, out, err = cli("submit", work / "train.yaml")
+    assert code == 0, err
+    job_id = out.strip()
+    with daemon.store.read() as tx:
+        source = tx.job(job_id).spec.source
+    assert (daemon.services.source_dir / f"{source.sha256}.tar.gz").stat().st_size == source.size_bytes
+    assert cli("jobs")[1].split("\t")[0] == job_id
+    code, out, _ = cli("show", "train")
+    assert (code, f"job\t{job_id}" in out) == (0, True)
+    assert json.loads(cli("show", "train", "--json")[1])["job"]["state"] == "queued"
+    assert cli("cancel", "train")[0] == 0
+    assert cli("show", "nothing")[0] == 3
+
+
+def test_a_wrong_job_file_is_told_with_its_place(daemon, cli, tmp_path):
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: train\nresources:\n  gpu: {type: H100}\nrun: echo\n")
+    code, out, err = cli("submit", file)
+    assert (code, out) == (2, "")
+    assert f"error: {file}:3:3" in err
+    assert "^" in err
+    assert "Traceback" not in err
+
+
+def test_check_shows_offers_and_refusals(daemon, cli, tmp_path):
+    file = tmp_path / "train.yaml"
+    file.write_text("name: train\nresources: {gpus: {type: H100}}\nrun: echo\n")
+    code, _, err = cli("jobs", "check", file)
+    assert code == 6
+    assert "no offer for train" in err
+    dear = replace(OFFER, cloud="gcp", zone="us-central1-a")
+
+    def preview(spec, project_id):
+        target = Alternative(OFFER, 24_000_000, 30, cost_micro_usd=48_000_000, hours=2.0)
+        refused = Alternative(dear, 99_000_000, 30, refused="above max_usd_per_hour")
+        at_ms = daemon.clock.now_ms()
+        return Decision(
+            "d", "", project_id, "default", "0" * 64, at_ms, DecisionKind.PLACE, False, "cheapest",
+            alternatives=(refused, target), target=target,
+        )  # fmt: skip
+
+    object.__setattr__(daemon.services, "preview", preview)
+    code, out, err = cli("jobs", "check", file)
+    assert code == 0, err
+    assert out.split("\t")[1:] == [
+        OFFER.key,
+        "8x H100-SXM5-80GB",
+        "$24.00",
+        "30s",
+        "2.0",
+        "$48.00",
+        "<- chosen\n",
+    ]
+    assert "cost to finish $48.00 to $48.00" in err
+    assert "refused gcp/us-central1-a/p5.48xlarge/spot at $99.00/h: above max_usd_per_hour" in err
+
+
+def test_logs_end_with_the_jobs_outcome(daemon, cli):
+    log = daemon.services.log_dir / "job.train-aaaaa.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"step 1\n\xff\n")
+    for state, code in ((JobState.SUCCEEDED, 0), (JobState.FAILED, 100), (JobState.CANCELLED, 103)):
+        daemon.job(state=state)
+        found, out, err = cli("logs", "-f", "train")
+        assert (found, err) == (code, f"job {state}\n")
+        assert out.startswith("step 1\n")
+    daemon.job(state=JobState.RUNNING)
+    assert cli("logs", "train")[0] == 0
+
+
+def test_why(daemon, cli):
+    job = daemon.job()
+    assert "no policy has been asked yet" in cli("why", "train")[2]
+    decision = Decision(
+        "d1", job.id, "default", "ride", "0" * 64, daemon.clock.now_ms(), DecisionKind.STAY, False, "saving too small",
+        reasons=(Reason("migrate.min_saving: 20%", False, "saving is 3.0 %", "ride.yaml:9"),),
+        alternatives=(Alternative(OFFER, 24_000_000, 30, cost_micro_usd=48_000_000, hours=2.0),),
+    )  # fmt: skip
+    with daemon.store.write() as tx:
+        tx.save_decision(decision)
+    code, out, _ = cli("why", "train")
+    assert code == 0
+    assert "ride: saving too small" in out
+    assert "no\tmigrate.min_saving: 20%\tsaving is 3.0 %\tride.yaml:9" in out
+    assert json.loads(cli("why", "train", "--json")[1])["items"][0]["id"] == "d1"
+
+
+def test_show_tells_progress_and_money(daemon, cli):
+    now_ms = daemon.clock.now_ms()
+    job = daemon.job(
+        state=JobState.RUNNING,
+        progress=Progress(now_ms, 100, 1000, 2.0, loss=0.5),
+        commit=Commit(1, 7, "m", "s", 90, 1, now_ms - 60_000),
+    )
+    daemon.node(job, billed_from_ms=now_ms - 3_600_000, ended_at_ms=now_ms)
+    fields = dict(
+        line.split("\t", 1) for line in cli("show", "train")[1].splitlines() if line.count("\t") == 1
+    )
+    assert (fields["step"], fields["left"], fields["checkpoint"]) == (
+        "100 of 1000",
+        "7m30s",
+        "#7 at step 90, 1m ago",
+    )
+    assert fields["paid"].startswith("$")
+
+
+def test_market_and_nodes(daemon, cli):
+    daemon.node()
+    lines = cli("prices")[1].splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["local/here/box/owned", OFFER.key]
+    assert lines[1].split("\t")[3:5] == ["$24.00", "$3.00"]
+    assert cli("prices", "--gpu", "H100")[1].count("\n") == 1
+    assert json.loads(cli("prices", "--json")[1])["items"][0]["offer"]["gpus"] == 1
+    assert cli("nodes")[1].split("\t")[1] == "train-aaaaa"
+
+
+def test_pause_doctor_resume(daemon, cli):
+    assert cli("pause", "-m", "bill")[0] == 0
+    code, out, err = cli("doctor")
+    assert code == 1
+    assert "FAIL\taws\tcredentials\tno key: set AWS_ACCESS_KEY_ID" in out
+    assert "?\tdaemon\tpaused" in out
+    assert "1 failed" in err
+    assert cli("resume")[0] == 0
+
+
+def test_no_answer_is_told_without_a_traceback(cli, monkeypatch):
+    monkeypatch.setenv("BROKER_URL", "https://127.0.0.1:9")
+    monkeypatch.setenv("BROKER_TOKEN", "brk_x")
+    code, out, err = cli("jobs")
+    assert (code, out) == (1, "")
+    assert "no answer from https://127.0.0.1:9" in err
+    assert "Traceback" not in err
