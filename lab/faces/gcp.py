@@ -6,6 +6,7 @@ A request is found in Google's discovery documents, and refused when its query o
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from lab.faces import DropConnection, Handler, Reply, Request
@@ -25,6 +26,12 @@ def create(world: World, project: str, service_account: str, public_key_pem: str
     return Gcp(world, project, Tokens(service_account, public_key_pem)).handle
 
 
+@cache
+def apis() -> tuple[Api, Api]:
+    """The two APIs; reading their documents takes a moment, once."""
+    return Api("compute.v1"), Api("cloudbilling.v1")
+
+
 class Gcp:
     """Authentication, faults and protocol; what the calls mean is in `gcp_compute` and `gcp_billing`."""
 
@@ -32,7 +39,7 @@ class Gcp:
         self._world = world
         self._project = project
         self._tokens = tokens
-        self._apis = (Api("compute.v1"), Api("cloudbilling.v1"))
+        self._apis = apis()
         self._operations: Mapping[str, Callable[[Call], dict[str, Any]]] = {
             **Compute(world, project).operations,
             **Billing(world).operations,

@@ -10,9 +10,11 @@ from typing import Any
 
 import google.auth
 from google.cloud import billing_v1, compute_v1
+from google.oauth2 import service_account
 from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 
+from broker.core.errors import Denied
 from providers.gcp.errors import translated
 from providers.gcp.settings import GcpOptions
 
@@ -98,7 +100,12 @@ class Clients:
         if self._credentials is None:
             if self._options.credentials_file:
                 path = str(self._options.credentials_file)
-                self._credentials, _ = google.auth.load_credentials_from_file(path, scopes=_SCOPES)
+                try:
+                    self._credentials = service_account.Credentials.from_service_account_file(
+                        path, scopes=_SCOPES
+                    )
+                except (OSError, ValueError) as error:
+                    raise Denied(f"gcp: {path} is no service account key: {error}") from error
             else:
                 self._credentials, _ = google.auth.default(scopes=_SCOPES)
         return self._credentials

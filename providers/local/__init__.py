@@ -1,0 +1,1 @@
+"""Machines that you own: nodes are processes on this host."""
