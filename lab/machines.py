@@ -7,6 +7,7 @@ pending ──> running ──> stopping ──> terminated
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class MachineState(StrEnum):
@@ -119,6 +120,29 @@ class Machine:
     def holds_stock(self) -> bool:
         """Whether it takes a place in its pool."""
         return self.state in (MachineState.PENDING, MachineState.RUNNING)
+
+
+class Happening(StrEnum):
+    """What the log and the listeners tell of."""
+
+    CREATED = "machine.created"
+    RUNNING = "machine.running"
+    NOTICED = "machine.noticed"
+    STOPPING = "machine.stopping"
+    TERMINATED = "machine.terminated"
+    REFUSED = "create.refused"
+    PRICE = "price.changed"
+    STOCK = "stock.changed"
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One line of the append-only log."""
+
+    seq: int
+    at_s: int
+    what: Happening
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 class WorldError(Exception):

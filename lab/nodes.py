@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import processes
-from lab.machines import EndedBy, Machine
+from lab.machines import EndedBy, Happening, Machine
 from lab.metadata import Metadata
 from lab.roots import Root, Roots
 from lab.serving import HttpServer
-from lab.world import Happening, World
+from lab.world import World
 
 MARK = "LAB_NODE"
 RUN_MARK = "LAB_RUN"  # on everything that a lab starts; `lab.warden` sweeps by it

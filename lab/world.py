@@ -14,8 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -27,7 +26,9 @@ from lab.faults import Faults
 from lab.machines import (
     CreateRequest,
     EndedBy,
+    Happening,
     Interruption,
+    LogEntry,
     Machine,
     MachineState,
     NameTaken,
@@ -40,29 +41,6 @@ from lab.machines import (
 from lab.pools import Pool, opened
 
 NOTICE_S = {"aws": 120, "gcp": 30}  # what each cloud promises when nothing else was asked for
-
-
-class Happening(StrEnum):
-    """What the log and the listeners tell of."""
-
-    CREATED = "machine.created"
-    RUNNING = "machine.running"
-    NOTICED = "machine.noticed"
-    STOPPING = "machine.stopping"
-    TERMINATED = "machine.terminated"
-    REFUSED = "create.refused"
-    PRICE = "price.changed"
-    STOCK = "stock.changed"
-
-
-@dataclass(frozen=True)
-class LogEntry:
-    """One line of the append-only log."""
-
-    seq: int
-    at_s: int
-    what: Happening
-    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 Listener = Callable[[Happening, Machine], None]

@@ -6,6 +6,7 @@ from lab.catalog import TYPES, Scenario, listings, sku_parts
 from lab.machines import (
     CreateRequest,
     EndedBy,
+    Happening,
     MachineState,
     NameTaken,
     OutOfStock,
@@ -13,7 +14,7 @@ from lab.machines import (
     TokenMismatch,
     UnknownPool,
 )
-from lab.world import Happening, World
+from lab.world import World
 from tests.clocks import ManualClock
 
 SPOT = "aws/use1-az6/p5.4xlarge/spot"
