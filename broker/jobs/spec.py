@@ -6,15 +6,14 @@ Reads the file and looks at the source folder; no clock, no network. The fields 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from broker.core.errors import Place, SpecError
 from broker.core.ids import slug
 from broker.core.offer import Market
-from broker.core.plain import from_plain, to_plain
 from broker.core.size import parse_size
 from broker.core.spec import Checkpoint, DataSet, JobSpec, KeepBest, Priority, Resources
 from broker.core.time import from_iso, parse_duration
@@ -99,25 +98,6 @@ def parse_job(text: str, file: str, folder: Path) -> tuple[JobSpec, SourceReques
     source = _source(top, folder)
     _check_script(spec, source, run, text)
     return spec, source
-
-
-def spec_to_json(spec: JobSpec) -> dict[str, Any]:
-    """A spec as the API and the store carry it."""
-    plain: dict[str, Any] = to_plain(spec)
-    return plain
-
-
-def spec_from_json(plain: Mapping[str, Any]) -> JobSpec:
-    """A spec from outside.
-
-    Raises:
-        SpecError: no spec, or one that no job file could have given.
-    """
-    try:
-        spec = from_plain(JobSpec, plain)
-    except ValueError as error:
-        raise SpecError(f"not a job: {error}") from None
-    return check_spec(spec)
 
 
 def check_spec(spec: JobSpec) -> JobSpec:

@@ -117,10 +117,6 @@ class Memory(Rows):
             for row in self._session.exec(query)
         ]
 
-    def forget_launches(self, before_ms: int) -> None:
-        """Drop launches that are too old to say anything."""
-        self._session.exec(delete(LaunchRow).where(col(LaunchRow.at_ms) < before_ms))
-
     def save_probe_report(self, report: ProbeReport) -> None:
         """Keep a report; a node that is probed twice has two."""
         self._session.add(

@@ -1,6 +1,5 @@
 """The protocol's rows in a transaction: jobs, placements, nodes, decisions, events. Values in, values out."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from sqlmodel import Session, SQLModel, col, func, select
@@ -48,22 +47,17 @@ class Rows:
 
     # -- jobs, placements, nodes ------------------------------------------------------------------------------------
 
-    def jobs(
-        self, *, open_only: bool = False, project_id: str | None = None, states: Iterable[JobState] = ()
-    ) -> list[Job]:
+    def jobs(self, *, open_only: bool = False, project_id: str | None = None) -> list[Job]:
         """Jobs, oldest first.
 
         Args:
             open_only: Leave out those to which nothing more will happen.
-            states: Only these; all when empty.
         """
         query = select(JobRow).order_by(col(JobRow.created_at_ms), col(JobRow.id))
         if open_only:
             query = query.where(col(JobRow.state).in_(_OPEN_JOBS))
         if project_id is not None:
             query = query.where(JobRow.project_id == project_id)
-        if wanted := [state.value for state in states]:
-            query = query.where(col(JobRow.state).in_(wanted))
         return [_value(Job, row) for row in self._session.exec(query)]
 
     def job(self, job_id: str) -> Job | None:
@@ -79,22 +73,17 @@ class Rows:
         row = self._session.exec(query).one_or_none()
         return None if row is None else _value(Job, row)
 
-    def placements(
-        self, *, open_only: bool = False, job_id: str | None = None, since_ms: int | None = None
-    ) -> list[Placement]:
+    def placements(self, *, open_only: bool = False, job_id: str | None = None) -> list[Placement]:
         """Placements, oldest first.
 
         Args:
             open_only: Leave out those that are gone.
-            since_ms: Only those created at or after this.
         """
         query = select(PlacementRow).order_by(col(PlacementRow.created_at_ms), col(PlacementRow.attempt))
         if open_only:
             query = query.where(PlacementRow.state != PlacementState.GONE.value)
         if job_id is not None:
             query = query.where(PlacementRow.job_id == job_id)
-        if since_ms is not None:
-            query = query.where(PlacementRow.created_at_ms >= since_ms)
         return [_value(Placement, row) for row in self._session.exec(query)]
 
     def placement(self, placement_id: str) -> Placement | None:
@@ -178,13 +167,7 @@ class Rows:
         self._merge(DecisionRow(**to_plain(decision)))
 
     def decisions(
-        self,
-        job_id: str | None = None,
-        limit: int = 50,
-        *,
-        project_id: str | None = None,
-        since_ms: int | None = None,
-        kinds: Sequence[DecisionKind] = (),
+        self, job_id: str | None = None, limit: int = 50, *, since_ms: int | None = None
     ) -> list[Decision]:
         """Decisions, newest first."""
         query = (
@@ -194,12 +177,8 @@ class Rows:
         )
         if job_id is not None:
             query = query.where(DecisionRow.job_id == job_id)
-        if project_id is not None:
-            query = query.where(DecisionRow.project_id == project_id)
         if since_ms is not None:
             query = query.where(DecisionRow.at_ms >= since_ms)
-        if kinds:
-            query = query.where(col(DecisionRow.kind).in_([kind.value for kind in kinds]))
         return [_value(Decision, row) for row in self._session.exec(query)]
 
     def decision(self, decision_id: str) -> Decision | None:

@@ -88,7 +88,7 @@ def test_open_rows_are_those_to_which_something_may_happen(store: StateStore):
     )
     with store.read() as tx:
         assert [row.id for row in tx.jobs(open_only=True)] == ["j1"]
-        assert [row.id for row in tx.jobs(states=[JobState.FAILED])] == ["j2"]
+        assert [row.id for row in tx.jobs()] == ["j1", "j2"]
         assert [row.id for row in tx.placements(open_only=True)] == ["p1"]
         assert [row.token for row in tx.nodes(open_only=True)] == ["bk-a-0"]
         assert len(tx.nodes(placement_id="p1")) == 2
@@ -251,7 +251,6 @@ def test_decisions_keep_the_quotes_they_saw(store: StateStore):
         assert tx.decision("x") is None
         assert tx.decisions("j1") == rows[::-1]
         assert tx.decisions(limit=1) == [rows[2]]
-        assert tx.decisions(kinds=[DecisionKind.MOVE]) == [rows[1]]
         assert tx.decisions(since_ms=3) == [rows[2]]
 
 
@@ -304,13 +303,12 @@ def test_launches(store: StateStore):
     with store.write() as tx:
         tx.record_launch(1, OFFER, True)
         tx.record_launch(2, OFFER, False, "out_of_capacity")
-    with store.write() as tx:
+    with store.read() as tx:
         assert [(row.at_ms, row.ok, row.error) for row in tx.launches(0)] == [
             (1, True, ""),
             (2, False, "out_of_capacity"),
         ]
-        tx.forget_launches(before_ms=2)
-        assert [row.at_ms for row in tx.launches(0)] == [2]
+        assert [row.at_ms for row in tx.launches(2)] == [2]
 
 
 def test_probe_reports(store: StateStore):
