@@ -107,7 +107,7 @@ class Collector:
                     Event(
                         "node.unowned",
                         self.clock.now_ms(),
-                        node_node_token=machine.token,
+                        node_token=machine.token,
                         data={"cloud": cloud, "provider_id": machine.provider_id},
                     )
                 )

@@ -29,6 +29,7 @@ from broker.decision.plan import decide
 from broker.decision.subject import Caps, Hold, Subject, Timing, World
 from broker.jobs.order import queue_order
 from broker.migration.rules import Rules
+from broker.migration.view import beat_of
 from broker.policy.load import PolicySet
 from broker.policy.schema import Policy
 from broker.store.state import StateStore, Tx
@@ -142,7 +143,6 @@ class Decider:
             p.active_at_ms for p in placements if p.purpose == Purpose.MOVE and p.active_at_ms is not None
         ]
         now_ms = self.clock.now_ms()
-        speed = job.progress.steps_per_s if job.progress and active else None
         subject = Subject(
             job=job,
             active=active,
@@ -151,7 +151,8 @@ class Decider:
             moved_at_ms=max(moves, default=None),
             moves_24h=sum(1 for at in moves if at > now_ms - _DAY_MS),
             hold=Hold(*wish) if (wish := tx.hold(job.id, policy.name)) else None,
-            measured_steps_per_s={active.offer.gpu: speed} if active and speed else {},
+            trained_s=_trained_s(placements, now_ms),
+            handles_term=_handles_term(tx, active) if active else None,
         )
         assert last is None or last.attempt == len(placements), "attempts count every placement of the job"
         return Picture(subject, self._world(tx, policy, snapshot))
@@ -300,6 +301,22 @@ def _stopped(tx: Tx) -> str | None:
     if on is None:
         return None
     return f"{on.name.replace('_', ' ')} by {on.set_by}" + (f": {on.reason}" if on.reason else "")
+
+
+def _trained_s(placements: Sequence[Placement], now_ms: int) -> float:
+    """Seconds that the job has trained, over all its placements."""
+    spans = [
+        (p.stopped_at_ms or p.gone_at_ms or now_ms) - p.training_at_ms
+        for p in placements
+        if p.training_at_ms is not None
+    ]
+    return sum(spans) / 1000
+
+
+def _handles_term(tx: Tx, active: Placement) -> bool | None:
+    """Whether every copy would save when asked to stop; None while that is not known."""
+    told = [b.job.handles_term if (b := beat_of(n)) else None for n in tx.nodes(placement_id=active.id)]
+    return None if None in told else all(told)
 
 
 def _signature(decision: Decision) -> object:

@@ -130,7 +130,7 @@ class Reconciler:
             log.warning(
                 "effect.failed",
                 effect=type(effect).__name__,
-                node_token=node.token,
+                token=node.token,
                 error=str(outcome),
                 code=outcome.code,
             )
@@ -233,7 +233,7 @@ def as_cloud_node(node: Node) -> CloudNode:
     """A row as `Provider.delete` wants it."""
 
     return CloudNode(
-        node_token=node.token,
+        token=node.token,
         provider_id=node.provider_id or node.token,
         cloud=node.cloud,
         region=node.region,

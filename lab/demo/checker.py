@@ -148,6 +148,7 @@ def _last_checkpoint(stage: Stage, story: Story) -> Path:
         bucket=s3["bucket"],
         access_key=s3["access_key"],
         secret_key=s3["secret_key"],
+        ca_pem=Path(stage.lab.info["ca_file"]).read_text(),
     )
     folder = stage.folder / "final"
     restore(open_store(access), access.prefix, str(folder))

@@ -110,11 +110,15 @@ class Stage:
             self.config.write_text(broker_toml(self.folder, self.lab.info, self.anchor, _free_port()))
         child = self._spawn(
             "broker", [str(Path(sys.executable).parent / "broker"), "serve", "--config", str(self.config)],
-            {**self.env, **self.lab.info["env"]},
+            {**self.env, **self.lab.info["env"], **self._store_keys()},
         )  # fmt: skip
         state = self.folder / "state"
         self._until("the daemon is up", lambda: (state / "daemon.json").exists() and self._ready(state), 40)
         return child
+
+    def _store_keys(self) -> dict[str, str]:
+        s3 = self.lab.info["s3"]
+        return {"LAB_S3_ACCESS_KEY": s3["access_key"], "LAB_S3_SECRET_KEY": s3["secret_key"]}
 
     def _ready(self, state: Path) -> bool:
         where = json.loads((state / "daemon.json").read_text())
@@ -219,6 +223,7 @@ endpoint = "{ends["s3"]}"
 bucket = "{lab["s3"]["bucket"]}"
 access_key_env = "LAB_S3_ACCESS_KEY"
 secret_key_env = "LAB_S3_SECRET_KEY"
+ca_file = "{lab["ca_file"]}"
 
 [clouds.aws]
 regions = ["us-east-1"]
