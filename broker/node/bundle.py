@@ -87,8 +87,9 @@ umask 077
 export BROKER_NODE_HOME="${BROKER_NODE_HOME:-/var/lib/gpu-broker}"
 mkdir -p "$BROKER_NODE_HOME" && cd "$BROKER_NODE_HOME" || exit 1
 exec 9>boot.lock
-flock -n 9 || exit 0
+if command -v flock >/dev/null; then flock -n 9 || exit 0; fi
 
+rm -f config.json  # whatever was there before may be open to others
 cat >config.json <<'END_OF_BROKER'
 @CONFIG@
 END_OF_BROKER

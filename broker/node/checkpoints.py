@@ -25,6 +25,8 @@ QUIET_S = 5.0
 SET_ASIDE = ".set-aside"
 # A folder named like Hugging Face's without its marker may be somebody's own format; after this it counts.
 _OWN_FORMAT_QUIET_S = 60.0
+# Writes further apart than this belong to two saves.
+_ONE_SAVE_S = 60.0
 
 _TEMPORARY = re.compile(r"^(\.(?!metadata$)|tmp[-_])|\.(tmp|part|partial|incomplete|swp)$|~$|\.tmp\.")
 _NO_CHECKPOINT = re.compile(
@@ -221,7 +223,9 @@ class Scanner:
         if memory is None:
             memory = self._memory[name] = _Memory(files, now_s)
         elif memory.files != files:
-            memory = self._memory[name] = _Memory(files, now_s, gap_s=now_s - memory.changed_s)
+            gap_s = now_s - memory.changed_s
+            # A pause of minutes is not a gap in one save but the time between two.
+            memory = self._memory[name] = _Memory(files, now_s, gap_s if gap_s <= _ONE_SAVE_S else 0.0)
         else:
             memory.looks += 1
         still_s = now_s - memory.changed_s

@@ -14,6 +14,7 @@ from broker.node.snapshot import Changed, Snapshot
 from broker.node.state import NodeState
 from broker.wire.commit import retain, write_commit
 from broker.wire.errors import Fenced, LostRace, SourceChanged, WireError
+from broker.wire.head import read_head
 from broker.wire.messages import CommitNote, RunOrder, StoreAccess
 from broker.wire.store_client import open_store
 
@@ -113,9 +114,7 @@ class Committer:
             say("commit.postponed", unit=unit.name, why=error)
             return False
         except Fenced as error:
-            self.is_fenced = True
-            self._fenced(str(error))
-            return False
+            return self._lost_the_right(error)
         except (WireError, OSError) as error:
             say("commit.failed", unit=unit.name, error=error)
             self._state.store_error(f"{type(error).__name__}: {error}"[:500])
@@ -123,6 +122,21 @@ class Committer:
         self._committed = unit.order
         self._prune()
         return True
+
+    def _lost_the_right(self, error: Fenced) -> bool:
+        """Stop training, unless HEAD is not there at all: nobody ever deletes it, so the store is broken
+        (a volume that is not mounted, a bucket that was emptied) and no other copy can have taken over."""
+        access = self._access()
+        try:
+            missing = read_head(open_store(access), access.prefix) is None
+        except WireError:
+            missing = True
+        if missing:
+            self._state.store_error("HEAD is not in the checkpoint store any more")
+        else:
+            self.is_fenced = True
+            self._fenced(str(error))
+        return False
 
     def _commit(self, unit: Unit) -> None:
         began_s = boot_s()
@@ -171,7 +185,6 @@ class Committer:
                 open_store(access), access.prefix, self._order.generation, max(1, self._order.keep_last), best
             )
         except Fenced as error:
-            self.is_fenced = True
-            self._fenced(str(error))
+            self._lost_the_right(error)
         except WireError as error:
             say("retention.failed", error=error)  # the next commit's turn

@@ -20,6 +20,7 @@ import os
 import re
 import zipfile
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import Iterable, List, Optional
 
@@ -52,7 +53,18 @@ class Evidence(Enum):
 def judge_file(path: Path) -> Evidence:
     """One file that is a checkpoint, or part of one."""
     try:
-        size = path.stat().st_size
+        found = path.stat()
+        if path.name.endswith(".index.json"):
+            return Evidence.PROVEN if _shards_present(path) else Evidence.BROKEN
+    except OSError:
+        return Evidence.BROKEN
+    return _judge_once(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=8192)
+def _judge_once(path: Path, size: int, _mtime_ns: int) -> Evidence:
+    """Looks come every second and checkpoints have thousands of files: each state of a file is read once."""
+    try:
         if size == 0:
             return Evidence.BROKEN if path.suffix in _WEIGHTS else Evidence.UNKNOWN
         if path.suffix == ".safetensors":
@@ -62,8 +74,6 @@ def judge_file(path: Path) -> Evidence:
                 zipped = file.read(4) == _ZIP_MAGIC
             if zipped:
                 return Evidence.PROVEN if _zip_whole(path) else Evidence.BROKEN
-        if path.name.endswith(".index.json"):
-            return Evidence.PROVEN if _shards_present(path) else Evidence.BROKEN
     except OSError:
         return Evidence.BROKEN
     return Evidence.UNKNOWN
@@ -82,16 +92,17 @@ def judge_folder(folder: Path, root: Path, step: Optional[int], files: Iterable[
     names = {path.name for path in listed}
     if not listed or "checkpoint-is-incomplete.txt" in names:
         return Evidence.BROKEN
+    torn = any(judge_file(path) is Evidence.BROKEN for path in listed)
     tracked = _by_tracker(folder, root, step)
     if tracked is not None:
-        return tracked
+        return Evidence.BROKEN if torn else tracked
     if (folder / ".metadata").exists():
         return Evidence.PROVEN
     if any(name.endswith(".distcp") for name in names):
         return Evidence.BROKEN
     if "trainer_state.json" in names:
         return Evidence.MARKED if read_trainer_state(folder) is not None else Evidence.BROKEN
-    if any(judge_file(path) is Evidence.BROKEN for path in listed):
+    if torn:
         return Evidence.BROKEN
     if re.fullmatch(r"checkpoint-\d+", folder.name) and any(_HF_FILES.fullmatch(name) for name in names):
         return Evidence.BROKEN
