@@ -154,7 +154,7 @@ def _follow(plan: Plan, job: Job) -> None:
         plan.job(job, JobState.MOVING if moving else JobState.RUNNING, training.reason)
     elif job.state in (JobState.RUNNING, JobState.MOVING):
         draining = next((p for p in open_placements if p.state == PlacementState.DRAINING), None)
-        if job.state == JobState.MOVING and coming and draining is not None and not draining.lost:
+        if job.state == JobState.MOVING and coming and not any(p.lost for p in plan.placements_of(job)):
             return  # the hand-over itself: nobody trains between the drain and the fence
         lost = draining or max(plan.placements_of(job), key=lambda p: p.state_since_ms, default=None)
         plan.job(job, JobState.RECOVERING, lost.reason if lost else "its placement is gone")

@@ -53,7 +53,8 @@ class Handover:
 def report(stage: Stage, story: Story, script: Path, reference: Weights, wall_s: float) -> dict[str, Any]:
     """Everything that was measured."""
     truth = stage.lab.truth()
-    moves, interruptions = [], []
+    moves: list[dict[str, Any]] = []
+    interruptions: list[dict[str, Any]] = []
     for handover, purpose in _handovers(story):
         (moves if purpose == "move" else interruptions).append(handover.document())
     weights = digest(script, _last_checkpoint(stage, story))
@@ -151,7 +152,7 @@ def _last_checkpoint(stage: Stage, story: Story) -> Path:
         ca_pem=Path(stage.lab.info["ca_file"]).read_text(),
     )
     folder = stage.folder / "final"
-    restore(open_store(access), access.prefix, str(folder))
+    restore(open_store(access), access.prefix, folder)
     return max(folder.rglob("step-*.pt"))
 
 

@@ -1,16 +1,19 @@
 """The plot: a person submits a job, the market jumps, a cloud takes its node back, and the job ends as if nothing had been."""
 
+import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from lab.demo.play import FIRST, GCP, JUMP, Play
-from lab.demo.stage import Command, DemoFailed, Stage
+from lab.demo.stage import ROOT, Command, DemoFailed, Stage
 
 # Steps that the job must have trained on its new node before that one is taken back.
 SETTLED_STEPS = 50
 LIMIT_S = 150.0
+_SECRET = r"brk_\w+"
 
 
 @dataclass
@@ -91,24 +94,24 @@ class Director:
 
     def _person(self) -> None:
         """What a person types, in the order of the tutorial."""
-        config = str(self.stage.config)
+        config = os.path.relpath(self.stage.config, ROOT)
         created = self._type("token", "create", "--role", "engineer", "--name", "ada", "--config", config)
-        secret = created.output.split()[-1]
-        created = Command(created.line, created.output.replace(secret, "brk_…"))
-        self.story.commands[-1] = created
-        self._type("login", "--config", config, "--token", secret, secret=secret)
+        found = re.search(_SECRET, created)
+        if found is None:
+            raise DemoFailed(f"no token in the answer:\n{created}")
+        self._type("login", "--config", config, "--token", found.group())
         self._type("jobs", "check", "docs/examples/train.yaml")
         self._type("submit", "docs/examples/train.yaml")
         (job,) = self.stage.get("/jobs", all=True)["items"]
         self.story.job = {"id": job["id"], "state": job["state"]}
 
-    def _type(self, *words: str, secret: str = "") -> Command:
+    def _type(self, *words: str) -> str:
+        """Run a command and show it, without the secret that it may hold; returns what it answered."""
         done = self.stage.type(*words)
-        if secret:
-            done = Command(done.line.replace(secret, "brk_…"), done.output)
-        self.story.commands.append(done)
+        shown = Command(re.sub(_SECRET, "brk_…", done.line), re.sub(_SECRET, "brk_…", done.output))
+        self.story.commands.append(shown)
         self._show(self.story)
-        return done
+        return done.output
 
     def _look(self) -> None:
         story = self.story
@@ -183,10 +186,14 @@ def told(event: dict[str, Any]) -> str:
             return f"HEAD fenced: generation {data['generation']} may commit from now on, no older one"
         case "checkpoint.restored":
             return f"restored checkpoint of step {data.get('step')}"
-        case "notice.received":
+        case "notice.received" if data["source"] != "shutdown":
             return f"node: interruption notice ({data['source']}), {data['seconds_left']:.0f} s left"
         case "job.running" | "job.moving" | "job.recovering" | "job.succeeded" | "job.failed":
             return f"{kind}: {data.get('reason', '')}"
-        case "placement.releasing" | "placement.gone":
-            return f"{event['placement_id']} {kind.split('.')[1]}: {data.get('reason', '')}"
+        case "placement.releasing":
+            return f"{event['placement_id'].rsplit('-', 1)[1]} released: {data.get('reason', '')}"
+        case "placement.gone":
+            return (
+                f"{event['placement_id'].rsplit('-', 1)[1]} gone: the cloud confirms that its node is no more"
+            )
     return ""

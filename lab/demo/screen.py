@@ -54,7 +54,8 @@ class Screen:
             self.console.print(command.output, highlight=False, markup=False)
         self._commands = len(story.commands)
         for at_ms, text in story.said[self._printed :]:
-            self.console.print(f"{_clock(at_ms, story)}  {text}", highlight=False, markup=False)
+            line = f"{_clock(at_ms, story)}  {text}"
+            self.console.print(line, highlight=False, markup=False, overflow="ellipsis", no_wrap=True)
         self._printed = len(story.said)
 
     def _page(self, story: Story) -> RenderableType:

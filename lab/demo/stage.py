@@ -2,15 +2,19 @@
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
+import pty
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,7 @@ from lab.control import LabClient
 from lab.demo.play import Play
 
 RATE = 20
+COLUMNS = 120
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
 
@@ -61,11 +66,11 @@ class Stage:
             "XDG_CONFIG_HOME": str(folder / "home"),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "NO_COLOR": "1",
-            "COLUMNS": "110",
+            "COLUMNS": str(COLUMNS),
         }
         for name in ("BROKER_URL", "BROKER_TOKEN", "BROKER_CA", "BROKER_CONFIG"):
             self.env.pop(name, None)
-        self.children: list[subprocess.Popen[bytes]] = []
+        self.children: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     @contextlib.contextmanager
     def running(self) -> Iterator["Stage"]:
@@ -77,7 +82,7 @@ class Stage:
             self.start_daemon()
             yield self
         finally:
-            for child in reversed(self.children):
+            for _, child in reversed(self.children):
                 _end(child)
 
     def _start_lab(self) -> None:
@@ -89,6 +94,7 @@ class Stage:
                     "prices": prices,
                     "stock": self.play.stock,
                     "boot_s": {"aws": 20, "gcp": 20},
+                    "pending_s": 1,
                     "seed": self.play.seed + 1,
                 }
             )
@@ -147,14 +153,10 @@ class Stage:
         Raises:
             DemoFailed: it ended with an error.
         """
-        done = subprocess.run(
-            ["broker", *words], capture_output=True, text=True, env=self.env, cwd=ROOT, timeout=60
-        )
-        if done.returncode:
-            raise DemoFailed(
-                f"broker {' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-            )
-        return Command("broker " + " ".join(words), done.stdout.strip() or done.stderr.strip())
+        code, output = _on_a_terminal(["broker", *words], self.env)
+        if code:
+            raise DemoFailed(f"broker {' '.join(words)} ended with {code}:\n{output}")
+        return Command("broker " + " ".join(words), output.strip())
 
     def _spawn(self, name: str, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -163,18 +165,15 @@ class Stage:
                 # Ctrl-C in the terminal is ours to handle: children end in order, not all at once.
                 start_new_session=True, preexec_fn=die_with_parent,
             )  # fmt: skip
-        child.args = name
-        self.children.append(child)
+        self.children.append((name, child))
         return child
 
     def _until(self, what: str, holds: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
         while not holds():
-            for child in self.children:
+            for name, child in self.children:
                 if child.poll() is not None:
-                    raise DemoFailed(
-                        f"waiting until {what}: {child.args} has ended\n{self.tail(str(child.args))}"
-                    )
+                    raise DemoFailed(f"waiting until {what}: {name} has ended\n{self.tail(name)}")
             if time.monotonic() > deadline:
                 raise DemoFailed(f"not true after {limit_s:.0f} s: {what}\n{self.tail('broker')}")
             time.sleep(0.05)
@@ -183,6 +182,25 @@ class Stage:
         """The last lines of a log."""
         file = self.folder / f"{name}.log"
         return "\n".join(file.read_text(errors="replace").splitlines()[-15:]) if file.exists() else ""
+
+
+def _on_a_terminal(command: list[str], env: dict[str, str]) -> tuple[int, str]:
+    """Run a command as if typed: on a terminal it prints tables, elsewhere tab-separated values."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=env, cwd=ROOT
+    )
+    os.close(theirs)
+    seen = bytearray()
+    try:
+        while piece := os.read(ours, 65536):
+            seen += piece
+    except OSError:
+        pass  # the other end is closed: that is how a terminal says end of file
+    finally:
+        os.close(ours)
+    return child.wait(60), seen.decode(errors="replace").replace("\r\n", "\n")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -201,7 +219,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def broker_toml(folder: Path, lab: dict[str, Any], anchor: str, port: int) -> str:
+def broker_toml(folder: Path, lab: Mapping[str, Any], anchor: str, port: int) -> str:
     """The daemon's configuration: a real one, with the lab's endpoints where the vendors' would be."""
     ends = lab["endpoints"]
     gcp = lab["gcp"]

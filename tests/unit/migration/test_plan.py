@@ -117,6 +117,7 @@ def test_final_cut_saves_fences_then_starts():
     assert (scene.state(old), scene.placements[old].cut) == (PlacementState.DRAINING, Cut.FINAL)
     scene.beat(old, "stopped", JobNote("stopped", 1, saved=True))
     scene.plan()
+    assert scene.job.state == JobState.MOVING, "nobody has lost anything"
     fence = next(e for e in scene.plan() if isinstance(e, Fence))
     assert fence.generation == 2
     assert scene.state(old) == PlacementState.RELEASING
