@@ -1,6 +1,5 @@
 """Words for mistakes in `broker.toml` and its environment variables: place, source line, suggestion."""
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -9,6 +8,7 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 
 from broker.core.errors import Place, SettingsError
+from broker.core.yaml_text import did_you_mean
 
 _SYNTAX = re.compile(r"^(?P<what>.*) \(at line (?P<line>\d+), column (?P<column>\d+)\)$")
 _HEADER = re.compile(r"^\s*\[\s*(?P<name>[^\]]+?)\s*\]")
@@ -65,16 +65,13 @@ class Document:
         """An error at `path`; a near miss among `known` becomes the hint."""
         place = self.place(path)
         where = "" if place else f"{'.'.join(str(part) for part in path)}: "
-        return SettingsError(where + message, place, hint or did_you_mean(str(path[-1]), known))
+        return SettingsError(where + message, place, hint or suggestion(str(path[-1]), known))
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A hint for a key that nobody knows."""
+def suggestion(word: str, known: Iterable[str]) -> str | None:
+    """A hint for a key that nobody knows: the nearest one, else all of them."""
     choices = sorted(known)
-    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"known here: {', '.join(choices)}" if choices else None
+    return did_you_mean(word, choices) or (f"known here: {', '.join(choices)}" if choices else None)
 
 
 def explain(
@@ -90,7 +87,7 @@ def explain(
     message = first["msg"].removeprefix("Value error, ")
     hint = None
     if first["type"] == "extra_forbidden":
-        message, hint = f"unknown key {path[-1]!r}", did_you_mean(str(path[-1]), _keys(model, path[:-1]))
+        message, hint = f"unknown key {path[-1]!r}", suggestion(str(path[-1]), _keys(model, path[:-1]))
     else:
         message = f"{path[-1]}: {message}" if path else message
     variable = prefix + "__".join(str(part).upper() for part in path)
@@ -111,7 +108,7 @@ def refuse_unknown_variables(environ: Mapping[str, str], prefix: str, sections: 
         if name.upper().startswith(prefix) and nested and section.lower() not in known:
             raise SettingsError(
                 f"environment variable {name}: no section [{section.lower()}]",
-                hint=did_you_mean(section.lower(), known),
+                hint=suggestion(section.lower(), known),
             )
 
 

@@ -42,27 +42,35 @@ def probe(
 
 
 def _probe_here(profile: str, gpu: str | None, count: int | None) -> dict[str, Any]:
+    """Run the agent's own command in its own process: a driver that kills it must not kill us."""
+    import subprocess
     import tempfile
     from pathlib import Path
-
-    from broker.node.probe.run import run_probe
-    from broker.wire.messages import ProbeOrder
 
     present = _gpus_here()
     if gpu is None and not present:
         say("no GPU that we know is here: this checks the machine and torch, and can verify nothing")
     model = GPUS[gpu or (present[0] if present else next(iter(GPUS)))]
-    order = ProbeOrder(
-        profile=profile,
-        gpu=model.sku,
-        gpus=count or max(1, len(present)),
-        nvml_name=model.nvml_name,
-        nvml_memory_mib=model.nvml_memory_mib,
-        compute_capability=model.compute_capability,
-        baseline_tflops=model.measured_bf16_tflops,
-    )
+    order = {
+        "profile": profile,
+        "gpu": model.sku,
+        "gpus": count or max(1, len(present)),
+        "nvml_name": model.nvml_name,
+        "nvml_memory_mib": model.nvml_memory_mib,
+        "compute_capability": model.compute_capability,
+        "baseline_tflops": model.measured_bf16_tflops,
+    }
     with tempfile.TemporaryDirectory(prefix="gpu-probe-") as folder:
-        return run_probe(order, Path(folder) / "work")
+        wanted, found = Path(folder) / "order.json", Path(folder) / "report.json"
+        wanted.write_text(json.dumps(order))
+        command = [sys.executable, "-m", "broker.node", "probe", "--order", str(wanted), "--out", str(found)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if not found.exists():
+            raise BrokerError(
+                f"the probe ended with {done.returncode} and no report: {done.stderr.strip()[-500:]}"
+            )
+        report: dict[str, Any] = json.loads(found.read_text())
+        return report
 
 
 def _gpus_here() -> list[str]:

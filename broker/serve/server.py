@@ -3,16 +3,15 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from broker.clock import SystemClock
 from broker.core.errors import SettingsError
 from broker.serve.local import announce, withdraw
-from broker.serve.tls import TlsFiles, ensure_tls
+from broker.serve.tls import TlsFiles
 from broker.settings import Settings
 
 # Real seconds that open requests (server-sent events above all) get when we stop.
@@ -30,8 +29,18 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve_api(app: FastAPI, settings: Settings, tls: TlsFiles, stop: asyncio.Event) -> None:
+async def serve_api(
+    app: FastAPI,
+    settings: Settings,
+    tls: TlsFiles,
+    stop: asyncio.Event,
+    renew: Callable[[], TlsFiles] | None = None,
+) -> None:
     """Listen until `stop` is set. While we listen, ``daemon.json`` in the state folder says where.
+
+    Args:
+        renew: Asked a few times a day for the certificate to use from then on (`ensure_tls` at the world's time);
+            None keeps the first one for ever.
 
     Raises:
         SettingsError: the address is taken, or not ours.
@@ -55,7 +64,7 @@ async def serve_api(app: FastAPI, settings: Settings, tls: TlsFiles, stop: async
     config.load()
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.wait())
-    renewing = asyncio.create_task(_renew(settings, config))
+    renewing = asyncio.create_task(_renew(config, renew)) if renew else None
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
@@ -63,17 +72,17 @@ async def serve_api(app: FastAPI, settings: Settings, tls: TlsFiles, stop: async
     finally:
         server.should_exit = True
         stopping.cancel()
-        renewing.cancel()
+        if renewing is not None:
+            renewing.cancel()
         withdraw(settings.state_dir)
 
 
-async def _renew(settings: Settings, config: uvicorn.Config) -> None:
+async def _renew(config: uvicorn.Config, renew: Callable[[], TlsFiles]) -> None:
     """A daemon runs for longer than a certificate lives; new connections get the new one."""
-    real = SystemClock()
     while True:
         await asyncio.sleep(_CERTIFICATE_EVERY_S)
         try:
-            tls = ensure_tls(settings, real.now_ms())
+            tls = renew()
             assert config.ssl is not None, "loaded before the server started"
             config.ssl.load_cert_chain(tls.cert, tls.key)
         except (OSError, ValueError):

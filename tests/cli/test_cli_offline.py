@@ -1,0 +1,147 @@
+"""Commands that need no daemon, what `broker` costs to start, and the files in deploy/."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+HEAVY = (
+    "torch",
+    "boto3",
+    "botocore",
+    "google",
+    "sqlalchemy",
+    "fastapi",
+    "httpx",
+    "cryptography",
+    "ruamel",
+)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["jobs", "--help"], ["policy", "check", "--help"]])
+def test_help_imports_nothing_heavy(arguments):
+    program = (
+        "import sys; from broker.cli.app import main; code = main(sys.argv[1:]); "
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0
+    assert done.stderr.strip() == "[]"
+    assert "Usage: broker" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["frob"], 2, "No such command"),
+        (["submit"], 2, "Missing argument"),
+        (["submit", "nowhere.yaml"], 2, "cannot read nowhere.yaml"),
+        (["jobs"], 4, "not logged in"),
+        (["login"], 3, "no daemon runs with the state folder"),
+        (["serve", "--config", "nowhere.toml"], 2, "cannot read nowhere.toml"),
+        (["probe", "--profile", "slow"], 2, "profiles: quick, standard"),
+        (["probe", "--gpu", "H1OO"], 2, "no GPU 'H1OO'"),
+    ],
+)
+def test_a_persons_mistake_is_one_message(cli, monkeypatch, tmp_path, arguments, code, message):
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    found, out, err = cli(*arguments)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_serve_tells_a_wrong_configuration_with_its_place(cli, tmp_path):
+    (tmp_path / "broker.toml").write_text('[timing]\nbeet = "5s"\n')
+    code, _, err = cli("serve")
+    assert code == 2
+    assert (
+        err
+        == "error: broker.toml:2:1: unknown key 'beet'\n    beet = \"5s\"\n    ^\nhint: did you mean beat?\n"
+    )
+
+
+def test_init_writes_a_file_that_the_reader_takes(cli, tmp_path):
+    assert cli("jobs", "init", "My Model")[0] == 0
+    (tmp_path / "train.py").write_text("")
+    from broker.jobs.spec import load_job
+
+    spec, source = load_job(tmp_path / "my-model.yaml")
+    assert (spec.name, source is not None) == ("my-model", True)
+    assert cli("jobs", "init", "my-model")[0] == 5
+
+
+def test_policy_check_finds_every_mistake(cli, tmp_path):
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    (folder / "good.yaml").write_text("policy: good\n")
+    (folder / "bad.yaml").write_text("policy: bad\nmode: atc\nprecedense: 3\n")
+    (folder / "twin.yaml").write_text("policy: good\n")
+    code, out, err = cli("policy", "check", folder)
+    assert (code, out) == (2, "")
+    for part in ("bad.yaml:2:7", "bad.yaml:3:1", "the name good is taken", "3 policies, 3 mistakes"):
+        assert part in err
+    code, out, _ = cli("policy", "check", "--json", folder / "bad.yaml")
+    assert [mistake["line"] for mistake in json.loads(out)["mistakes"]] == [2, 3]
+    assert cli("policy", "check", folder / "good.yaml")[0] == 0
+    assert cli("policy", "check", tmp_path / "nowhere.yaml")[0] == 2
+
+
+def test_doctor_offline(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "default.yaml").write_text("policy: default\n")
+    (tmp_path / "broker.toml").write_text("[clouds.aws]\n")
+    code, out, _ = cli("doctor", "--offline")
+    assert code == 0
+    assert "?\tserver\tpublic_url" in out
+    (tmp_path / "broker.toml").write_text("[clouds.awz]\n")
+    code, out, _ = cli("doctor", "--offline")
+    assert code == 1
+    assert "unknown cloud 'awz'" in out
+
+
+def test_a_token_is_made_without_a_daemon(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    code, out, err = cli("token", "create", "--role", "operator", "--name", "olga", "--json")
+    assert code == 0, err
+    made = json.loads(out)
+    assert made["token"].startswith("brk_")
+    assert made["about"]["name"] == "olga"
+    assert cli("token", "create", "--role", "operator", "--name", "olga")[0] == 5
+    assert cli("token", "list")[0] == 3
+
+
+@pytest.mark.process
+def test_probe_here_judges_no_cpu(cli):
+    code, out, _ = cli("probe", "--json")
+    report = json.loads(out)
+    assert (report["schema"], report["profile"]) == ("gpu-probe/1", "quick")
+    assert report["verdict"] != "accept" or report["hardware_verified"]
+    assert code == (0 if report["verdict"] == "accept" else 1)
+
+
+def test_the_example_configuration_shows_every_default(monkeypatch):
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    text = (ROOT / "deploy" / "broker.toml").read_text()
+    assert Settings.parse(text, "deploy/broker.toml") == Settings.parse("")
+    shown = re.sub(r"^# (\[clouds\.aws\]|\w+ = .*)$", r"\1", text, flags=re.MULTILINE)
+    full = Settings.parse(shown, "deploy/broker.toml", folder=Path("/etc/broker"))
+    assert full.timing == Settings.parse("").timing
+    assert full.store.kind == "s3"
+    assert full.clouds["aws"].options == {"regions": ["us-east-1", "us-east-2"]}
+
+
+def test_the_unit_file_names_what_exists(cli):
+    unit = (ROOT / "deploy" / "systemd" / "broker.service").read_text()
+    assert "ExecStart=/opt/broker/bin/broker serve --config /etc/broker/broker.toml" in unit
+    assert {"Type=notify", "StateDirectory=broker"} <= set(unit.splitlines())
+    assert cli("serve", "--help")[0] == 0
