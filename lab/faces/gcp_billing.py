@@ -50,6 +50,22 @@ class Billing:
             if listing.zone.cloud == "gcp":
                 sold.setdefault((listing.zone.region, listing.type.name, listing.market), pool)
         rows = [sku for (region, _, _), pool in sold.items() for sku in _skus(region, pool, now_s, currency)]
+        for region in sorted({region for region, _, _ in sold}):
+            text = f"SSD backed Local Storage attached to Spot Preemptible VMs in {_PLACES[region]}"
+            since_s = self._world.start_s
+            rows.append(
+                _sku(
+                    text,
+                    "Storage",
+                    "LocalSSD",
+                    "Preemptible",
+                    region,
+                    "GiBy.mo",
+                    48_000_000,
+                    since_s,
+                    currency,
+                )
+            )
         part, token = page(call, rows, largest=5000, size_name="pageSize")
         return {"skus": part, "nextPageToken": token}
 
@@ -62,9 +78,16 @@ def _skus(region: str, pool: Pool, now_s: int, currency: str) -> Iterator[dict[s
     attached = " attached to Spot Preemptible VMs" if spot else ""
 
     def sku(text: str, group: str, usage: str, nanos: int, unit: str = "h") -> dict[str, Any]:
-        family = "Storage" if group == "LocalSSD" else "Compute"
         return _sku(
-            f"{text} in {_PLACES[region]}", family, group, usage, region, unit, nanos, change.at_s, currency
+            f"{text} in {_PLACES[region]}",
+            "Compute",
+            group,
+            usage,
+            region,
+            unit,
+            nanos,
+            change.at_s,
+            currency,
         )
 
     yield sku(f"{prefix}{name} Instance Core running", "CPU", usage, prices.core_nano_usd_h)
@@ -72,13 +95,6 @@ def _skus(region: str, pool: Pool, now_s: int, currency: str) -> Iterator[dict[s
     yield sku(f"{gpu} GPU{attached} running", "GPU", usage, prices.gpu_nano_usd_h)
     cheap = prices.gpu_nano_usd_h // 3
     if spot:
-        yield sku(
-            "SSD backed Local Storage attached to Spot Preemptible VMs",
-            "LocalSSD",
-            usage,
-            48_000_000,
-            "GiBy.mo",
-        )
         yield sku(f"{gpu} GPU attached to DWS Defined Duration VMs running", "GPU", usage, cheap)
     else:
         yield sku(f"{name} Sole Tenancy Instance Core running", "CPU", usage, prices.core_nano_usd_h // 2)
