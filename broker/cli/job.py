@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 OUTCOME_EXIT = {"succeeded": 0, "failed": 100, "cancelled": 103}
 
 _FOLLOW_EVERY_S = 1.0
+# Calls in a row without an answer: a restart takes seconds, a reboot of the daemon's machine minutes.
+_MISSED_MAX = 300
 _SUBMIT_TRIES = 3
 _MARK = {True: "yes", False: "no", None: "?"}
 
@@ -161,11 +163,22 @@ def logs(
 def _follow(daemon: "Client", job: str, node: str | None = None, until_over: bool = True) -> int:
     import time
 
-    offset, state = 0, ""
+    from broker.cli.client import DaemonDown
+
+    offset, state, missed = 0, "", 0
     while True:
         # The state is asked before the bytes: what was written before the end is then read after it.
         over = state in OUTCOME_EXIT
-        data, state = daemon.get_log(_path(job) + "/logs", offset, node)
+        try:
+            data, state = daemon.get_log(_path(job) + "/logs", offset, node)
+            missed = 0
+        except DaemonDown:
+            # The job goes on while the daemon is restarted, and so does whoever watches it.
+            missed += 1
+            if not until_over or missed > _MISSED_MAX:
+                raise
+            time.sleep(_FOLLOW_EVERY_S)
+            continue
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         offset += len(data)

@@ -16,7 +16,7 @@ from broker.serve.tls import ensure_tls
 
 
 @contextmanager
-def live(bench):
+def live(bench, renew=None):
     """Serve; yields what `daemon.json` says."""
     settings = bench.services.settings
     ensure_operator_token(settings.state_dir, bench.store, bench.services.ids)
@@ -27,7 +27,7 @@ def live(bench):
 
     async def run():
         loop.call_soon(started.set)
-        await serve_api(create_app(bench.services), settings, tls, stop)
+        await serve_api(create_app(bench.services), settings, tls, stop, renew)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()

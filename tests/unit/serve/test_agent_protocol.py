@@ -7,7 +7,16 @@ import pytest
 
 from broker.core.model import JobState, NodeState
 from broker.core.spec import Source
-from broker.wire.messages import ORDER_EXIT, ORDER_WAIT, Beat, CommitNote, Hello, JobNote, encode
+from broker.wire.messages import (
+    ORDER_EXIT,
+    ORDER_WAIT,
+    Beat,
+    CommitNote,
+    Hello,
+    JobNote,
+    ProgressNote,
+    encode,
+)
 from tests.unit.serve.conftest import RATE, SPEC
 
 SECRET = "s" * 40
@@ -98,6 +107,19 @@ def test_a_beat_is_kept_with_what_it_changes(bench):
     assert kinds == ["node.hello", "probe.finished", "checkpoint.committed", "copy.running"]
     assert [report.verdict for report in reports] == ["accept"]
     assert (seen.seen_at_ms, seen.report["job"]["state"]) == (bench.clock.now_ms(), "running")
+
+
+def test_a_loss_that_is_no_number_is_heard_and_later_beats_too(bench):
+    job = bench.job(state=JobState.RUNNING, generation=1)
+    node = bench.node(job)
+    hello(bench, node)
+    for seq, loss in ((1, float("nan")), (2, float("inf")), (3, 0.5)):
+        answer = beat(
+            bench, node, seq=seq, job=JobNote("running", 1), progress=ProgressNote(step=seq, loss=loss)
+        )
+        assert answer.status_code == 200, answer.text
+    with bench.store.read() as tx:
+        assert tx.job(job.id).progress.loss == 0.5
 
 
 def test_an_agent_that_was_restarted_is_heard(bench):

@@ -2,12 +2,16 @@
 
 import json
 import socket
+import ssl
 import stat
+import time
 
 import pytest
 
+from broker.clock import SystemClock
 from broker.core.errors import SettingsError
 from broker.core.model import Event
+from broker.serve import server
 from broker.serve.local import (
     DAEMON_FILE,
     TOKEN_FILE,
@@ -16,6 +20,7 @@ from broker.serve.local import (
     read_operator_token,
 )
 from broker.serve.server import _listen
+from broker.serve.tls import ensure_tls
 from broker.settings import Settings
 from tests.unit.serve.live import client, live
 
@@ -83,6 +88,26 @@ def test_the_daemon_leaves_what_the_local_cli_needs(bench_on_a_free_port):
     token = read_operator_token(folder)
     ensure_operator_token(folder, bench.store, bench.services.ids)
     assert read_operator_token(folder) == token
+
+
+def test_a_new_certificate_is_served_without_a_restart(bench_on_a_free_port, monkeypatch):
+    bench = bench_on_a_free_port
+    settings = bench.services.settings
+    monkeypatch.setattr(server, "_CERTIFICATE_EVERY_S", 0.05)
+    year_ms = 365 * 86_400_000
+    with live(bench, renew=lambda: ensure_tls(settings, SystemClock().now_ms() + year_ms)) as daemon:
+        address = (settings.server.host, int(daemon.url.rpartition(":")[2]))
+        first = (settings.state_dir / "tls" / "server.pem").read_text()
+
+        def served():
+            return ssl.get_server_certificate(address, timeout=5)
+
+        for _ in range(100):
+            on_disk = (settings.state_dir / "tls" / "server.pem").read_text()
+            if on_disk != first and served().strip() == on_disk.strip():
+                return
+            time.sleep(0.05)
+    raise AssertionError("the old certificate is still served")
 
 
 def test_a_file_left_by_a_crash_counts_for_nothing(tmp_path):
