@@ -130,7 +130,7 @@ class Reconciler:
             log.warning(
                 "effect.failed",
                 effect=type(effect).__name__,
-                token=node.token,
+                node_token=node.token,
                 error=str(outcome),
                 code=outcome.code,
             )

@@ -172,7 +172,7 @@ class Plan:
                 f"node.{after}",
                 job_id=node.job_id,
                 placement_id=node.placement_id,
-                node_node_token=node.token,
+                node_token=node.token,
                 project_id=node.project_id,
                 before=node.state,
                 reason=fields["reason"],

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from broker.core.errors import ProviderError
-from broker.core.model import Job, JobState, Node, NodeState, Placement, PlacementState, Purpose
+from broker.core.model import Event, Job, JobState, Node, NodeState, Placement, PlacementState, Purpose
 from broker.core.offer import Market, Offer
 from broker.core.ports import CloudNode, CloudState
 from broker.core.spec import Checkpoint, GpuRequest, JobSpec, Resources
@@ -33,7 +33,7 @@ class Scene:
         self.job = Job("train-1", spec, "p", "ada", self.now_ms, state_since_ms=self.now_ms)
         self.placements: dict[str, Placement] = {}
         self.nodes: dict[str, Node] = {}
-        self.events: list[str] = []
+        self.events: list[Event] = []
         self.avoided: list[Avoided] = []
         self.switches: dict[str, Any] = {}
         self.on_inconclusive = OnInconclusive.ACCEPT
@@ -155,5 +155,5 @@ class Scene:
         self.job = plan.jobs[self.job.id]
         self.placements |= plan.placements
         self.nodes |= plan.nodes
-        self.events += [event.kind for event in plan.events]
+        self.events += plan.events
         self.avoided += plan.avoided

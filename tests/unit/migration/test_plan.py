@@ -40,6 +40,18 @@ def test_a_lost_reply_is_looked_up_and_the_same_token_resent_only_when_the_cloud
     assert scene.nodes_of(placement)[0].billed_from_ms == 5
 
 
+def test_a_nodes_events_name_it():
+    scene = Scene()
+    scene.intend()
+    (create,) = scene.plan()
+    scene.settle(create, scene.cloud(create.token))
+    events = [event for event in scene.events if event.kind.startswith("node.")]
+    assert [(event.kind, event.node_token) for event in events] == [
+        ("node.unknown", create.token),
+        ("node.running", create.token),
+    ]
+
+
 def test_a_found_node_is_adopted():
     scene = Scene()
     placement = scene.intend()
