@@ -63,7 +63,7 @@ def _arguments() -> argparse.Namespace:
         "--anchor", help="real time (RFC 3339) at which the lab's clock agrees with the machine's"
     )
     parser.add_argument(
-        "--scenario", type=Path, help="JSON file: prices, stock, boot_s, pending_s, stop_s, seed"
+        "--scenario", type=Path, help="JSON file: prices, stock, boot_s, pending_s, stop_s, seed, images"
     )
     parser.add_argument("--no-s3", action="store_true", help="start no object store")
     parser.add_argument(

@@ -6,8 +6,9 @@ are the same in all zones of a region, and the lab sells one machine type for ea
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
+from fnmatch import fnmatchcase
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,19 @@ def sku_parts(kind: InstanceType, price_micro_usd_h: int) -> SkuParts:
 
 
 @dataclass(frozen=True)
+class Image:
+    """What the machines of a pool boot with.
+
+    Attributes:
+        python: Path of the interpreter that `python3` starts there; None is the lab's own, which has torch.
+        env: More variables for everything on the machine.
+    """
+
+    python: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Scenario:
     """What differs from the catalogue in one run. Keys may be patterns: ``gcp/*/on_demand``.
 
@@ -218,6 +232,7 @@ class Scenario:
         pending_s: Request to running.
         stop_s: Request of an end to terminated.
         seed: Of ids and of the price history before the start.
+        images: Offer key or pattern -> what its machines boot with; the last that matches counts.
     """
 
     prices: Mapping[str, int]
@@ -226,6 +241,12 @@ class Scenario:
     pending_s: int = 3
     stop_s: int = 5
     seed: int = 1
+    images: Mapping[str, Image] = field(default_factory=dict)
+
+    def image(self, offer_key: str) -> Image:
+        """What a machine of that pool boots with."""
+        found = [image for pattern, image in self.images.items() if fnmatchcase(offer_key, pattern)]
+        return found[-1] if found else Image()
 
     @classmethod
     def of(cls, document: Mapping[str, object] | None = None) -> "Scenario":
@@ -235,7 +256,7 @@ class Scenario:
             ValueError: an unknown key, or a value of the wrong kind.
         """
         given = dict(document or {})
-        known = {"prices", "stock", "boot_s", "pending_s", "stop_s", "seed"}
+        known = {"prices", "stock", "boot_s", "pending_s", "stop_s", "seed", "images"}
         if unknown := set(given) - known:
             raise ValueError(f"scenario: unknown {sorted(unknown)}; known are {sorted(known)}")
         prices, stock, boot_s = (_mapping(given, name) for name in ("prices", "stock", "boot_s"))
@@ -246,7 +267,16 @@ class Scenario:
             pending_s=int(str(given.get("pending_s", 3))),
             stop_s=int(str(given.get("stop_s", 5))),
             seed=int(str(given.get("seed", 1))),
+            images={key: _image(key, value) for key, value in _mapping(given, "images").items()},
         )
+
+
+def _image(key: str, document: object) -> Image:
+    if not isinstance(document, Mapping) or set(document) - {"python", "env"}:
+        raise ValueError(f"scenario: images: {key}: known are python and env")
+    python = document.get("python")
+    env = {name: str(value) for name, value in _mapping(document, "env").items()}
+    return Image(None if python is None else str(python), env)
 
 
 def _mapping(document: Mapping[str, object], name: str) -> Mapping[str, object]:

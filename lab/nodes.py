@@ -133,7 +133,8 @@ class NodeRunner:
         return max(0.0, self._world.scenario.boot_s.get(machine.cloud, 0.0) - since_s) / clock.rate
 
     def _boot(self, node: _Node, root: Root, server: HttpServer) -> subprocess.Popen[bytes]:
-        script = root.furnish(node.machine.request.user_data, server.port)
+        image = self._world.scenario.image(node.machine.offer_key)
+        script = root.furnish(node.machine.request.user_data, server.port, image.python)
         where = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}
         if node.machine.cloud == "gcp":
             where = {"GCE_METADATA_HOST": f"127.0.0.1:{server.port}"}
@@ -141,7 +142,7 @@ class NodeRunner:
             process = subprocess.Popen(
                 [*self._roots.shield, script],
                 cwd=root.home,
-                env=root.environment(where | {MARK: node.machine.id, RUN_MARK: self._run_id}),
+                env=root.environment({**image.env, **where, MARK: node.machine.id, RUN_MARK: self._run_id}),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,

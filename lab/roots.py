@@ -69,8 +69,13 @@ class Root:
             "LOGNAME": "node",
         } | dict(more)
 
-    def furnish(self, user_data: str, port: int) -> Path:
-        """Folders, programs and the script. Returns the script's path."""
+    def furnish(self, user_data: str, port: int, python: str | None = None) -> Path:
+        """Folders, programs and the script. Returns the script's path.
+
+        Args:
+            port: Of the node's metadata server, which also ends it.
+            python: What ``python3`` starts; None is our own interpreter.
+        """
         for name in ("home", "tmp", "broker", "bin"):
             self._own(self.path / name, directory=True)
         end = {
@@ -83,7 +88,7 @@ class Root:
         for name, guard in end.items():
             self._program(name, _END.format(guard=guard, port=port))
         for name in ("python3", "python"):
-            self._program(name, f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+            self._program(name, f'#!/bin/sh\nexec {shlex.quote(python or sys.executable)} "$@"\n')
         script = self.path / "user-data"
         script.write_text(user_data if user_data.startswith("#!") else f"#!/bin/bash\n{user_data}")
         self._own(script, directory=False)

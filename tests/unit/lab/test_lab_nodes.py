@@ -235,3 +235,15 @@ def test_a_machine_that_never_boots_is_billed_and_silent(lab: Lab) -> None:
     assert lab.world.machine(machine).state is MachineState.RUNNING
     assert lab.nodes.console(machine) == ""
     assert lab.world.bill()[0].cost_micro_usd > 0
+
+
+def test_a_pool_has_the_image_that_its_scenario_gives_it(tmp_path: Path) -> None:
+    images = {"aws/*": {"env": {"FROM": "image"}}, AWS: {"python": "/bin/echo", "env": {"FROM": "pool"}}}
+    lab = Lab(tmp_path, images=images)
+    try:
+        assert "started here from pool" in lab.until_says(
+            lab.run('python3 "started here" from $FROM\necho done\n'), "done"
+        )
+        assert "none: done" in lab.until_says(lab.run('echo "none:$FROM done"\n', GCP), "done")
+    finally:
+        lab.close()

@@ -221,6 +221,8 @@ def test_a_scenario_goes_from_the_general_to_the_particular(clock: ManualClock) 
     assert world.price(SPOT) == 1_000_000
     with pytest.raises(ValueError, match="unknown"):
         Scenario.of({"price": {}})
+    with pytest.raises(ValueError, match=r"images: gcp/\*: known are"):
+        Scenario.of({"images": {"gcp/*": {"pyhton": "/usr/bin/python3"}}})
 
 
 def test_every_type_names_a_gpu_that_the_broker_knows() -> None:
