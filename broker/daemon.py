@@ -38,7 +38,7 @@ from broker.serve.local import ensure_operator_token
 from broker.serve.notify import Notifier
 from broker.serve.server import serve_api
 from broker.serve.services import Health, Services
-from broker.serve.tls import ensure_tls
+from broker.serve.tls import TlsFiles, ensure_tls
 from broker.settings import Settings
 from broker.store.history import HistoryStore
 from broker.store.state import StateStore, Tx
@@ -79,7 +79,7 @@ class Daemon:
         self.rules = assembly.rules(settings)
         self.store = StateStore.open(settings.state_dir / "state.db", self.clock, self.ids)
         self.history = HistoryStore.open(settings.state_dir / "history.db")
-        self.tls = ensure_tls(settings, SystemClock().now_ms())
+        self.tls = self._renew_tls()
         self.policies = PolicySet(settings.policies.dir)
         self.agent = build_agent()
         self.agent_sha256 = hashlib.sha256(self.agent).hexdigest()
@@ -123,7 +123,9 @@ class Daemon:
         tasks = [
             asyncio.create_task(work)
             for work in (
-                serve_api(create_app(self._services()), self.settings, self.tls, self._stop),
+                serve_api(
+                    create_app(self._services()), self.settings, self.tls, self._stop, renew=self._renew_tls
+                ),
                 self.poller.run(),
                 self._reconcile(),
                 self._collect(),
@@ -294,6 +296,10 @@ class Daemon:
         age = None if self._passed_at_s is None else time.monotonic() - self._passed_at_s
         unowned = sum(self.collector.unowned.values()) if self.collector.unowned else None
         return Health(pass_age_s=age, poll_age_s=self.poller.ages_s(), unowned_nodes=unowned)
+
+    def _renew_tls(self) -> TlsFiles:
+        """Certificates live on the world's clock, whatever rate ours has."""
+        return ensure_tls(self.settings, SystemClock().now_ms())
 
     def _services(self) -> Services:
         return Services(

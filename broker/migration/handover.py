@@ -22,6 +22,9 @@ def active(plan: Plan, placement: Placement) -> None:
     if placement.state != PlacementState.ACTIVE:
         return
     beats = [b for n in plan.nodes_of(placement) if (b := beat_of(n)) is not None]
+    newest = max((b.commit.generation for b in beats if b.commit), default=0)
+    if newest > plan.jobs[placement.job_id].generation:
+        plan.ahead = f"{placement.id} has committed under generation {newest}, which no row has granted"
     mine = [b for b in beats if b.job.generation == placement.generation]
     placement = _started(plan, placement, mine)
     notice = next((b.notice for b in beats if b.notice is not None), None)
@@ -30,14 +33,6 @@ def active(plan: Plan, placement: Placement) -> None:
         return
     if notice is not None:
         plan.avoid(placement, "its cloud is taking capacity back")
-        plan.note(
-            "node.notice",
-            job_id=placement.job_id,
-            placement_id=placement.id,
-            project_id=placement.project_id,
-            source=notice.source,
-            seconds_left=notice.seconds_left,
-        )
         plan.placement(
             placement,
             PlacementState.DRAINING,
@@ -46,6 +41,8 @@ def active(plan: Plan, placement: Placement) -> None:
             lost=True,
         )
     elif wire.JOB_FENCED in states:
+        if placement.generation == plan.jobs[placement.job_id].generation:
+            plan.ahead = f"HEAD of {placement.job_id} is newer than generation {placement.generation}"
         plan.placement(placement, PlacementState.RELEASING, "HEAD carries a newer generation", lost=True)
     elif wire.JOB_LEASE_LOST in states or wire.JOB_STOPPED in states:
         plan.placement(

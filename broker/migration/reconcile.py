@@ -63,6 +63,9 @@ class Reconciler:
             plan = load(tx, self.clock.now_ms(), self.rules)
             plan_pass(plan, self._on_inconclusive(plan))
             self._save(tx, plan)
+        if plan.ahead and not plan.report_only:
+            latch_report_only(self.store, plan.ahead)
+            return len(plan.changed)
         started = sum(self._start(effect) for effect in plan.effects)
         return len(plan.changed) + started
 

@@ -57,6 +57,11 @@ class Plan:
 
     Every change goes through `job`, `placement` and `node`: they check the edge, stamp the time and write the event,
     so that no rule can forget to.
+
+    Attributes:
+        start_failures: By job: how many placements could not start it.
+        avoided: Offers that refused in this pass.
+        ahead: Why the world is newer than these rows, which then are a restored backup; or None.
     """
 
     now_ms: int
@@ -68,6 +73,7 @@ class Plan:
     report_only: bool = False
     start_failures: Mapping[str, int] = field(default_factory=dict)
     avoided: list["Avoided"] = field(default_factory=list)
+    ahead: str | None = None
     changed: dict[str, Job | Placement | Node] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)

@@ -13,7 +13,7 @@ a missing key takes its default.
 
 import json
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Dict, List, Mapping, Optional, Type, TypeVar
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Type, TypeVar
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
@@ -168,7 +168,7 @@ class RunOrder:
     nodes: int = 1
     node_addresses: List[str] = field(default_factory=list)
 
-    NESTED = {"store": StoreAccess}
+    NESTED: ClassVar[Dict[str, Any]] = {"store": StoreAccess}
 
 
 @dataclass
@@ -198,7 +198,7 @@ class Directive:
     run: Optional[RunOrder] = None
     drain: Optional[DrainOrder] = None
 
-    NESTED = {"probe": ProbeOrder, "run": RunOrder, "drain": DrainOrder}
+    NESTED: ClassVar[Dict[str, Any]] = {"probe": ProbeOrder, "run": RunOrder, "drain": DrainOrder}
 
 
 @dataclass
@@ -274,7 +274,7 @@ class JobNote:
     error: str = ""
     restore: Optional[RestoreNote] = None
 
-    NESTED = {"restore": RestoreNote}
+    NESTED: ClassVar[Dict[str, Any]] = {"restore": RestoreNote}
 
 
 @dataclass
@@ -298,4 +298,9 @@ class Beat:
     store_error: str = ""
     facts: Dict[str, Any] = field(default_factory=dict)
 
-    NESTED = {"job": JobNote, "notice": Notice, "commit": CommitNote, "progress": ProgressNote}
+    NESTED: ClassVar[Dict[str, Any]] = {
+        "job": JobNote,
+        "notice": Notice,
+        "commit": CommitNote,
+        "progress": ProgressNote,
+    }

@@ -51,7 +51,7 @@ class Screen:
             return
         for command in story.commands[self._commands :]:
             self.console.print(f"$ {command.line}", style="bold", highlight=False)
-            self.console.print(command.output, highlight=False, markup=False)
+            self.console.print(Text.from_ansi(command.output))
         self._commands = len(story.commands)
         for at_ms, text in story.said[self._printed :]:
             line = f"{_clock(at_ms, story)}  {text}"
@@ -69,7 +69,8 @@ def _typed(story: Story) -> RenderableType:
     text = Text()
     for command in story.commands:
         text.append(f"$ {command.line}\n", "bold")
-        text.append(command.output + "\n")
+        text.append_text(Text.from_ansi(command.output))
+        text.append("\n")
     return text
 
 

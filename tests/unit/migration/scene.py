@@ -63,14 +63,14 @@ class Scene:
 
     def plan(self) -> list[Effect]:
         """One pass; its rows become ours."""
-        plan = self._open()
+        plan = self.open()
         plan_pass(plan, dict.fromkeys(self.placements, self.on_inconclusive))
         self._take(plan)
         return plan.effects
 
     def settle(self, effect: Effect, outcome: CloudNode | ProviderError | None = None) -> None:
         """The outcome of an effect."""
-        plan = self._open()
+        plan = self.open()
         match effect:
             case CreateNode():
                 settle_create(plan, plan.nodes[effect.token], outcome)
@@ -145,7 +145,7 @@ class Scene:
                 ):
                     self.settle(effect, None)
 
-    def _open(self) -> Plan:
+    def open(self) -> Plan:
         placements = [p for p in self.placements.values() if p.state != PlacementState.GONE]
         ids = {p.id for p in placements}
         nodes = [n for n in self.nodes.values() if n.placement_id in ids]

@@ -8,8 +8,9 @@ from broker.core.errors import OutOfCapacity, UnknownOutcome
 from broker.core.model import Commit, Cut, EndedBy, JobState, NodeState, PlacementState, Purpose
 from broker.core.ports import CloudState
 from broker.migration.effects import CreateNode, DeleteNode, Fence, FindNode
+from broker.migration.plan import plan_pass
 from broker.policy.schema import OnInconclusive
-from broker.wire.messages import JobNote, Notice, RestoreNote
+from broker.wire.messages import CommitNote, JobNote, Notice, RestoreNote
 
 from .scene import AWS, GCP, Scene
 
@@ -340,3 +341,13 @@ def test_a_second_pass_has_nothing_to_add():
     before = len(scene.events)
     assert scene.plan() == []
     assert len(scene.events) == before
+
+
+def test_a_commit_under_a_generation_that_no_row_granted_unmasks_a_restored_database():
+    scene = Scene()
+    placement = scene.running()
+    scene.beat(placement, "running", JobNote("running", 1), commit=CommitNote(4, 9, "m", "s", 1, 1))
+    plan = scene.open()
+    plan_pass(plan, {})
+    assert plan.ahead is not None
+    assert "generation 4" in plan.ahead
