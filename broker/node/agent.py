@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, Optional
 
 from broker.node import processes
 from broker.node.config import Home, NodeConfig, find_home, load_config, write_atomically
-from broker.node.job import JobKeeper, Stop
+from broker.node.job import JobKeeper
 from broker.node.lease import RUN_MARK, RunLease, boot_s, kill_marked, postpone_death
 from broker.node.link import Link, LinkDown, LinkRefused
 from broker.node.log import say
@@ -22,6 +22,7 @@ from broker.node.logs import LogShipper
 from broker.node.notices import NoticeWatch
 from broker.node.probe.run import run_probe
 from broker.node.state import NodeState
+from broker.node.wishes import Stop, at_once
 from broker.wire import messages as wire
 from broker.wire.messages import Beat, Directive, Notice, ProbeOrder
 
@@ -132,10 +133,10 @@ class Agent:
 
     def _leave(self) -> None:
         """Stop everything here, say so if somebody listens, and end. The dead-man switch stays."""
-        self._keeper.close("the node was told to end")
+        self._keeper.close()
         now_s = boot_s()
         if not self._keeper.idle:
-            self._keeper.stop(Stop(wire.JOB_STOPPED, False, now_s, now_s))
+            self._keeper.stop(at_once(wire.JOB_STOPPED))
         kill_marked(self._probe_mark, within_s=2.0)
         while not self._keeper.idle and boot_s() < now_s + _EXIT_WAIT_S:
             threading.Event().wait(0.05)
@@ -167,7 +168,7 @@ class Agent:
         if not self._state.notice(notice):
             return
         say("notice.heard", source=notice.source, seconds_left=notice.seconds_left)
-        self._keeper.close(f"notice from {notice.source}")
+        self._keeper.close()
         left_s = max(0.0, notice.seconds_left)
         end_s = boot_s() + left_s
         handles_term = self._state.read().job.handles_term

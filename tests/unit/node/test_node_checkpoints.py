@@ -148,7 +148,7 @@ def test_an_index_needs_all_its_shards(trainer: Trainer) -> None:
     trainer.safetensors("step_1/model-00001-of-00002.safetensors")
     index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
     trainer.write("step_1/model.safetensors.index.json", json.dumps(index))
-    assert trainer.after(60) == {"step_1": PARTIAL}
+    assert trainer.after(90) == {"step_1": PARTIAL}
     trainer.safetensors("step_1/model-00002-of-00002.safetensors")
     assert trainer.after(60) == {"step_1": COMPLETE}
 

@@ -18,11 +18,12 @@ import broker.node
 import broker.wire
 from broker.node import processes
 from broker.node.config import Home, load_config
-from broker.node.job import Stop
 from broker.node.lease import RunLease, boot_s
 from broker.node.metrics import MetricsReader
 from broker.node.source import BadSource, unpack_source
+from broker.node.wishes import Interrupted, Stop, Wishes, at_once
 from broker.wire import messages as wire
+from broker.wire.messages import RunOrder, StoreAccess
 
 
 def test_the_node_side_is_python_3_9_and_stands_alone() -> None:
@@ -181,3 +182,55 @@ def test_configuration_comes_from_file_and_environment(tmp_path: Path) -> None:
     home.config.write_text("{}")
     with pytest.raises(ValueError, match="url and token missing"):
         load_config(home, {})
+
+
+def run_order(generation: int, setup: str = "") -> RunOrder:
+    store = StoreAccess(kind="folder", prefix="jobs/a", path=f"/keys-{generation}")
+    return RunOrder(job_id="a", generation=generation, run="true", store=store, setup=setup)
+
+
+def test_an_order_is_taken_up_once_and_a_newer_generation_again() -> None:
+    wishes = Wishes()
+    wishes.order(run_order(0))
+    wishes.done(wishes.take())
+    wishes.order(run_order(0))
+    wishes.order(run_order(3))
+    taken = wishes.take()
+    assert taken.generation == 3
+    wishes.order(run_order(0))
+    assert wishes.store.path == "/keys-3", "an older order changes nothing"
+    wishes.done(taken)
+    wishes.order(run_order(3))
+    wishes.order(run_order(4))
+    assert wishes.take().generation == 4
+
+
+def test_a_newer_generation_fences_the_one_that_runs() -> None:
+    wishes = Wishes()
+    wishes.order(run_order(1))
+    wishes.take()
+    wishes.check()
+    wishes.order(run_order(2))
+    assert wishes.stopping == at_once(wire.JOB_FENCED)
+    with pytest.raises(Interrupted):
+        wishes.check()
+
+
+def test_a_stop_also_meets_an_order_that_nobody_has_taken_up_yet() -> None:
+    wishes = Wishes()
+    wishes.order(run_order(0))
+    preparing = wishes.take()
+    wishes.order(run_order(1))
+    assert wishes.stop(at_once(wire.JOB_STOPPED))
+    wishes.done(preparing)
+    wishes.order(run_order(1))
+    wishes.order(run_order(2))
+    assert wishes.take().generation == 2
+
+
+def test_a_closed_node_stops_what_is_ordered_before_it_starts() -> None:
+    wishes = Wishes()
+    wishes.close()
+    wishes.order(run_order(1))
+    wishes.take()
+    assert wishes.stopping == at_once(wire.JOB_STOPPED)
