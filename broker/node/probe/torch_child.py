@@ -121,7 +121,7 @@ class TorchProbe:
 
         a, b = ternary(), ternary()
         found: Dict[str, Any] = {"n": n, "wrong_rows": 0}
-        for dtype in {self._dtype, torch.float32}:
+        for dtype in {self._dtype, torch.float32, torch.bfloat16 if self._device == "cpu" else self._dtype}:
             product = (a.to(self._device).to(dtype) @ b.to(self._device).to(dtype)).cpu().double()
             if self._stages.wrong("exact"):
                 product[n // 3, n // 5] += 1

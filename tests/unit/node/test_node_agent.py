@@ -192,7 +192,7 @@ def test_silence_is_survived_until_the_run_lease_is_over(daemon: SmallDaemon, no
     daemon.silent = True
     eventually(lambda: daemon.head_seq() > seq, 5.0)  # it trains and commits on
     eventually(lambda: "lease.ending" in node.agent_log())
-    assert 4.5 < time.monotonic() - silent_at < 6.5
+    assert 4.5 < time.monotonic() - silent_at < 8
     daemon.silent = False
     lost = daemon.until_job("lease_lost")
     assert lost["job"]["saved"], "it was asked to save while the lease lasted"
