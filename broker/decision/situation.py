@@ -20,6 +20,7 @@ from broker.decision.cost import (
 )
 from broker.decision.risk import life_s
 from broker.decision.subject import Subject, World
+from broker.policy.explain import judge
 from broker.policy.facts import job_facts, market_facts
 from broker.policy.schema import Condition, Fact, Objective, Policy
 
@@ -153,9 +154,4 @@ class Situation:
 
 def evaluate(conditions: Iterable[Condition], facts: Mapping[str, Fact]) -> tuple[Reason, ...]:
     """Each line with its own truth value."""
-    return tuple(_reason(condition, condition.evaluate(facts)) for condition in conditions)
-
-
-def _reason(condition: Condition, truth: bool | None) -> Reason:
-    detail = "a fact that it needs is missing" if truth is None else "holds" if truth else "does not hold"
-    return Reason(condition.text, truth, detail, condition.place)
+    return tuple(judge(condition, facts) for condition in conditions)

@@ -61,7 +61,7 @@ class Decider:
     timing: Timing
     snapshot: Callable[[], MarketSnapshot]
     egress: Callable[[Offer, Offer | None], int]
-    _answered: dict[str, object] = field(default_factory=dict)
+    _answered: dict[tuple[str, str], object] = field(default_factory=dict)
 
     def one_pass(self) -> int:
         """Decide for every job that needs an answer. Returns how many placements were intended."""
@@ -112,7 +112,21 @@ class Decider:
                 replace(decision, acted=False, summary=f"{decision.summary} (not done: {stopped})"),
                 False,
             )
+        if picture.subject.active is not None:
+            self._observe(picture.subject, policy, snapshot)
         return self._keep(picture.subject, policy, decision, hold, acts)
+
+    def _observe(self, subject: Subject, chosen: Policy, snapshot: MarketSnapshot) -> None:
+        """Let observing policies that match say what they would have done with a job that trains; nothing is done."""
+        job = subject.job
+        for policy in self.policies.beside(chosen, job.spec, job.project_id):
+            with self.store.read() as tx:
+                wish = tx.hold(job.id, policy.name)
+                world = self._world(tx, policy, snapshot)
+            beside = replace(subject, hold=Hold(*wish) if wish else None)
+            decision, hold = decide(beside, policy, world, f"d-{self.ids.base32(16)}")
+            assert not decision.acted, f"{policy.name} observes"
+            self._keep(beside, policy, decision, hold, acts=False, observed=True)
 
     def _too_many_recoveries(self, subject: Subject) -> str | None:
         """Recoveries are capped: when everything falls at once, a person should look before money is spent."""
@@ -181,13 +195,20 @@ class Decider:
         )
 
     def _keep(
-        self, subject: Subject, policy: Policy, decision: Decision, hold: Hold | None, acts: bool
+        self,
+        subject: Subject,
+        policy: Policy,
+        decision: Decision,
+        hold: Hold | None,
+        acts: bool,
+        observed: bool = False,
     ) -> int:
         """Write the answer if it is news, and the intent if it is one; all in one transaction."""
         job = subject.job
-        answer = _signature(decision)
-        news = acts or self._answered.get(job.id) != answer
-        if not news and hold == subject.hold and job.reason == decision.summary:
+        answer, asked = _signature(decision), (job.id, policy.name)
+        news = acts or self._answered.get(asked) != answer
+        told = observed or job.reason == decision.summary or subject.active is not None
+        if not news and hold == subject.hold and told:
             return 0
         with self.store.write() as tx:
             fresh = tx.job(job.id)
@@ -199,30 +220,13 @@ class Decider:
             if hold != subject.hold:
                 tx.save_hold(job.id, policy.name, hold)
             if news:
-                tx.save_decision(decision)
-                tx.emit(
-                    Event(
-                        f"decision.{decision.kind}",
-                        decision.at_ms,
-                        project_id=job.project_id,
-                        job_id=job.id,
-                        data={"decision": decision.id, "acted": decision.acted, "summary": decision.summary},
-                    )
-                )
-                log.info(
-                    "decision.made",
-                    job=job.id,
-                    kind=decision.kind,
-                    acted=decision.acted,
-                    summary=decision.summary,
-                )
-            fresh = replace(fresh, policy=policy.name)
-            if subject.active is None:
-                fresh = replace(fresh, reason=decision.summary)
-            tx.save(fresh)
+                _write(tx, job, decision)
+            if not observed:
+                reason = fresh.reason if subject.active else decision.summary
+                tx.save(replace(fresh, policy=policy.name, reason=reason))
             if acts:
                 self._intend(tx, subject, decision)
-        self._answered[job.id] = answer
+        self._answered[asked] = answer
         return int(acts)
 
     def _intend(self, tx: Tx, subject: Subject, decision: Decision) -> None:
@@ -301,6 +305,22 @@ def _stopped(tx: Tx) -> str | None:
     if on is None:
         return None
     return f"{on.name.replace('_', ' ')} by {on.set_by}" + (f": {on.reason}" if on.reason else "")
+
+
+def _write(tx: Tx, job: Job, decision: Decision) -> None:
+    tx.save_decision(decision)
+    data = {
+        "decision": decision.id,
+        "acted": decision.acted,
+        "summary": decision.summary,
+        "policy": decision.policy,
+    }
+    tx.emit(
+        Event(
+            f"decision.{decision.kind}", decision.at_ms, project_id=job.project_id, job_id=job.id, data=data
+        )
+    )
+    log.info("decision.made", job=job.id, kind=decision.kind, acted=decision.acted, summary=decision.summary)
 
 
 def _trained_s(placements: Sequence[Placement], now_ms: int) -> float:

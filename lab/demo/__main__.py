@@ -16,7 +16,7 @@ from lab.demo.screen import Screen, last_screen
 from lab.demo.stage import ROOT, DemoFailed, Stage
 
 SCRIPT = ROOT / "docs" / "examples" / "train.py"
-ARGUMENTS = ["--steps", "400", "--save-every", "20"]
+ARGUMENTS = ["--steps", "380", "--save-every", "20"]
 
 
 def main() -> int:

@@ -149,7 +149,7 @@ VETOES: list[tuple[str, str, Callable[[], dict[str, Any]]]] = [
         "costs $0.60, earned back in 12m",
         lambda: {"a_policy": migrate(max_payback_s=600)},
     ),
-    ("saving.fraction > 0.9", "does not hold", lambda: {"a_policy": migrate(where=(FALSE_LINE,))}),
+    ("saving.fraction > 0.9", "saving.fraction is", lambda: {"a_policy": migrate(where=(FALSE_LINE,))}),
     (
         "migrate.cooldown: 2h",
         "last moved 1h ago",

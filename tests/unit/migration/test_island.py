@@ -212,6 +212,25 @@ def test_nothing_moves_in_observe_mode_but_the_wish_is_kept(island):
     assert not wish.acted
 
 
+def test_an_observer_beside_the_acting_policy_records_and_does_nothing(island):
+    path = island.folder / "policies" / "island.yaml"
+    eager = path.read_text().replace("policy: island", "policy: eager").replace("hold: 1m", "hold: 10s")
+    (path.parent / "eager.yaml").write_text(eager.replace("mode: act", "mode: observe"))
+    path.write_text(path.read_text().replace("hold: 1m", "hold: 1h"))
+    island.policies.reload()
+    job_id = running(island)
+    island.steps = 100_000
+    island.world.set_price(GCP, 2_400_000)
+    island.world.set_price(AZ6, 5_700_000)
+    for _ in range(10):
+        island.turn()
+    assert len(island.placements()) == 1
+    assert island.job(job_id).policy == "island"
+    with island.store.read() as tx:
+        wishes = [d for d in tx.decisions(job_id, 50) if d.kind == "move"]
+    assert {(d.policy, d.acted) for d in wishes} == {("eager", False)}
+
+
 # -- the collector ----------------------------------------------------------------------------------------------------
 
 
