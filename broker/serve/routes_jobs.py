@@ -3,13 +3,16 @@
 A job is named by its id, or by its name: then the newest of that name is meant, one that is not over before others.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
+from pydantic import ValidatorFunctionWrapHandler, WrapValidator
 
 from broker.core.errors import UsageError
 from broker.core.model import Decision, Event, Job
+from broker.core.plain import to_plain
 from broker.core.spec import JobSpec
 from broker.jobs import submit
 from broker.jobs.ledger import Bill
@@ -28,11 +31,31 @@ router = APIRouter(prefix="/api/v1")
 JobName = Annotated[str, Path(description="Id or name.")]
 
 
+def _whole(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """Refuse keys that mean nothing to us: a job that asks for something and silently does not get it is lied to."""
+    taken = read(given)
+    if unknown := ", ".join(_left_over(given, to_plain(taken))):
+        raise ValueError(f"not known here: {unknown}")
+    return taken
+
+
+def _left_over(given: Any, taken: Any, where: str = "") -> Iterator[str]:
+    if isinstance(given, dict) and isinstance(taken, dict):
+        for key, value in given.items():
+            if key in taken:
+                yield from _left_over(value, taken[key], f"{where}{key}.")
+            else:
+                yield where + key
+    elif isinstance(given, list) and isinstance(taken, list):
+        for index, (one, other) in enumerate(zip(given, taken, strict=True)):
+            yield from _left_over(one, other, f"{where}{index}.")
+
+
 @dataclass(frozen=True)
 class Wanted:
     """A job as the CLI has parsed it. `spec.source` names an upload."""
 
-    spec: JobSpec
+    spec: Annotated[JobSpec, WrapValidator(_whole)]
 
 
 @dataclass(frozen=True)

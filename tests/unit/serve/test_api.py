@@ -137,6 +137,14 @@ def test_a_spec_that_no_file_could_give_is_refused(bench, change):
     assert call(bench, "POST", "/jobs", {"spec": to_plain(SPEC) | change}, engineer).status_code == 422
 
 
+def test_what_a_job_asks_for_and_we_do_not_know_is_refused(bench):
+    spec = to_plain(SPEC) | {"budget": 3}
+    spec["resources"] |= {"gpus": [{"type": "H100", "cuont": 8}]}
+    answer = call(bench, "POST", "/jobs", {"spec": spec}, bench.token("engineer"))
+    assert answer.status_code == 422
+    assert "not known here: resources.gpus.0.cuont, budget" in answer.json()["detail"]
+
+
 def test_a_project_sees_its_own(bench):
     ours = bench.job("train-aaaaa")
     theirs = bench.job("train-bbbbb", project_id="vision")
