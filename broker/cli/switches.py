@@ -24,10 +24,20 @@ def pause(
     say("paused: nothing new is rented until `broker resume`; what runs goes on")
 
 
-def resume() -> None:
+def resume(
+    report_only: Annotated[
+        bool,
+        typer.Option(
+            "--report-only",
+            help="Also clear the report-only latch: you have looked, and this database is the one to go on with.",
+        ),
+    ] = False,
+) -> None:
     """Rent again."""
     from broker.cli.client import Client
 
     with Client() as daemon:
+        if report_only:
+            daemon.call("POST", "/report-only/clear", {"reason": "broker resume --report-only"})
         daemon.call("POST", "/resume")
     say("resumed")

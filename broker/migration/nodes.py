@@ -80,7 +80,9 @@ def _listen(plan: Plan, node: Node) -> None:
         plan.node(node, NodeState.GONE, "ended without our asking")
         return
     if node.seen_at_ms is None:
-        return  # booting; the placement's deadline bounds that
+        # Booting. Its deadline bounds that, but a spot node may be taken back before its agent ever calls.
+        plan.effects.append(FindNode(node.token))
+        return
     silent_s = (plan.now_ms - node.seen_at_ms) / _MS
     if silent_s <= plan.rules.unreachable_after_s:
         if node.state == NodeState.UNREACHABLE:

@@ -60,8 +60,22 @@ def test_a_found_node_is_adopted():
     scene.settle(create, UnknownOutcome("no answer"))
     (look,) = scene.after(1).plan()
     scene.settle(look, scene.cloud(create.token))
-    assert scene.after(90).plan() == []
+    assert CreateNode not in kinds(scene.after(90).plan())
     assert scene.state(placement) == PlacementState.BOOTING
+
+
+def test_a_node_that_is_taken_back_before_it_calls_is_noticed():
+    scene = Scene()
+    placement = scene.intend()
+    (create,) = scene.plan()
+    scene.settle(create, scene.cloud(create.token))
+    (look,) = scene.plan()
+    scene.settle(
+        look, scene.cloud(create.token, CloudState.TERMINATED, ended_at_ms=7, ended_by=EndedBy.CLOUD)
+    )
+    scene.plan()
+    assert scene.state(placement) in (PlacementState.RELEASING, PlacementState.GONE)
+    assert scene.nodes[create.token].ended_by == EndedBy.CLOUD
 
 
 def test_an_empty_pool_ends_the_landing_and_is_remembered():
