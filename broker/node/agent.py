@@ -30,6 +30,7 @@ _SHORTEST_BEAT_S, _LONGEST_BEAT_S = 0.05, 60.0
 _HELLO_PAUSE_S, _HELLO_MAX_PAUSE_S = 1.0, 30.0
 _LEASE_TICK_S = 0.25
 _EXIT_WAIT_S = 20.0
+_LAST_WORDS_S = 5.0
 # After a drain's time to save, how long the upload of what was saved may go on.
 _DRAIN_COMMIT_S = 600.0
 
@@ -48,8 +49,8 @@ class Agent:
         self._state = NodeState(facts=_facts())
         self._link = Link(config.url, config.token, _secret(home), config.ca_pem)
         self._lease = RunLease()
-        self._keeper = JobKeeper(home, self._state, self._link)
         self._logs = LogShipper(self._link, home.log)
+        self._keeper = JobKeeper(home, self._state, self._link, lambda: self._logs.catch_up(_LAST_WORDS_S))
         self._probe_order: Optional[ProbeOrder] = None
         self._probe_mark = ""
         self._beat_s = 1.0
@@ -140,7 +141,7 @@ class Agent:
         kill_marked(self._probe_mark, within_s=2.0)
         while not self._keeper.idle and boot_s() < now_s + _EXIT_WAIT_S:
             threading.Event().wait(0.05)
-        self._logs.finish(within_s=5.0)
+        self._logs.finish(_LAST_WORDS_S)
         try:
             self._link.beat(self._state.next_beat())
         except LinkDown:

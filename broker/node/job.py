@@ -7,7 +7,7 @@ import json
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import Dict, Optional, Tuple
+from typing import Callable, Dict, Optional, Tuple
 
 from broker.node.checkpoints import QUIET_S, Writer
 from broker.node.committer import Committer
@@ -37,12 +37,21 @@ class JobKeeper:
     """Keeps one job in the state that was wished for. Its methods never wait.
 
     Args:
+        last_words: Called before an end is told: sends what the job has printed.
         quiet_s: See `Scanner`.
     """
 
-    def __init__(self, home: Home, state: NodeState, link: Link, quiet_s: float = QUIET_S) -> None:
+    def __init__(
+        self,
+        home: Home,
+        state: NodeState,
+        link: Link,
+        last_words: Callable[[], None],
+        quiet_s: float = QUIET_S,
+    ) -> None:
         self._home = home
         self._state = state
+        self._last_words = last_words
         self._quiet_s = quiet_s
         self._wishes = Wishes()
         self._preparation = Preparation(home, link, self._wishes)
@@ -101,6 +110,7 @@ class JobKeeper:
                 self._wishes.done(order)
 
     def _end(self, order: RunOrder, **note: object) -> None:
+        self._last_words()
         final = self._state.job(generation=order.generation, handles_term=None, **note)
         write_atomically(self._home.job_note, json.dumps(asdict(final)).encode())
         self._state.phase(wire.PHASE_STOPPED if order.generation else wire.PHASE_IDLE)

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import List
 
 from broker.node.link import Link, LinkDown
 
@@ -23,31 +24,48 @@ class LogShipper:
         self._every_s = every_s
         self._offset = 0
         self._asked = False
-        self._enough = threading.Event()
+        self._wake = threading.Event()
+        self._over = False
+        self._waiting: List[threading.Event] = []
         self._thread = threading.Thread(target=self._follow, name="logs", daemon=True)
 
     def start(self) -> None:
         """Begin to follow."""
         self._thread.start()
 
+    def catch_up(self, within_s: float) -> None:
+        """Wait until all that is there now has been sent, at most `within_s`.
+
+        A job's end must not be told before its last words: the daemon may have the node deleted at once.
+        """
+        sent = threading.Event()
+        self._waiting.append(sent)
+        self._wake.set()
+        sent.wait(within_s)
+
     def finish(self, within_s: float) -> None:
         """Send what is there, then stop."""
-        self._enough.set()
+        self._over = True
+        self._wake.set()
         self._thread.join(within_s)
 
     def _follow(self) -> None:
         pause_s = self._every_s
         while True:
-            last = self._enough.is_set()
+            self._wake.clear()
+            last, waiting = self._over, self._waiting.copy()
             try:
                 while self._send():
                     pass
                 pause_s = self._every_s
+                for sent in waiting:
+                    self._waiting.remove(sent)
+                    sent.set()
             except LinkDown:
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)
             if last:
                 return
-            self._enough.wait(pause_s)
+            self._wake.wait(pause_s)
 
     def _send(self) -> bool:
         """Send one block; False when there was nothing to send."""

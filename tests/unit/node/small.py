@@ -38,6 +38,7 @@ class SmallDaemon:
         self.raw_answer: bytes | None = None
         self.hellos: list[dict[str, Any]] = []
         self.beats: list[dict[str, Any]] = []
+        self.heard: list[bytes] = []  # the log as it was when each beat came
         self.log = bytearray()
         self.log_calls: list[tuple[int, int]] = []
         self.sources: dict[str, bytes] = {}
@@ -67,6 +68,7 @@ class SmallDaemon:
         if path == "/agent/v1/beat":
             with self._news:
                 self.beats.append(json.loads(body))
+                self.heard.append(bytes(self.log))
                 self._news.notify_all()
             return 200, self.raw_answer if self.raw_answer is not None else wire.encode(self.directive)
         if path == "/agent/v1/logs":

@@ -255,6 +255,18 @@ def test_logs_go_on_where_the_daemon_left_off(daemon: SmallDaemon, node: SmallNo
     eventually(lambda: bytes(daemon.log) == b"one\ntwo\nthree\n")
 
 
+@pytest.mark.parametrize(("script", "code"), [("exit 3", 3), ("true", 0)])
+def test_the_last_words_of_a_job_come_before_its_end(
+    daemon: SmallDaemon, node: SmallNode, script: str, code: int
+) -> None:
+    daemon.directive = daemon.run_order(f"echo last words; {script}")
+    node.start()
+    end = daemon.until(lambda beat: beat["job"]["state"] == "exited" and beat["job"]["saved"])
+    assert end["job"]["exit_code"] == code
+    heard = daemon.heard[daemon.beats.index(end)]
+    assert heard == b"last words\n", "a daemon that has the node deleted now has read everything"
+
+
 def test_source_setup_and_environment(daemon: SmallDaemon, node: SmallNode) -> None:
     text, archive = b"echo $GREETING > greeting\n", io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
