@@ -18,6 +18,7 @@ from broker.migration.probing import judge
 from broker.migration.view import Plan, beat_of
 from broker.policy.schema import OnInconclusive
 from broker.wire import messages as wire
+from broker.wire.messages import Beat
 
 
 def plan_pass(plan: Plan, on_inconclusive: dict[str, OnInconclusive]) -> Plan:
@@ -120,9 +121,7 @@ def _drained(plan: Plan, placement: Placement) -> Placement:
     """The copy here has stopped, saved or not; a node that is no more has stopped too."""
     nodes = plan.nodes_of(placement)
     beats = {n.token: beat_of(n) for n in nodes}
-    stopped = (wire.JOB_EXITED, wire.JOB_STOPPED, wire.JOB_FENCED, wire.JOB_LEASE_LOST, wire.JOB_FAILED)
-    done = all(n.state == NodeState.GONE or ((b := beats[n.token]) and b.job.state in stopped) for n in nodes)
-    if not done:
+    if not all(n.state == NodeState.GONE or _has_stopped(beats[n.token]) for n in nodes):
         return placement
     return plan.placement(
         placement,
@@ -131,6 +130,15 @@ def _drained(plan: Plan, placement: Placement) -> Placement:
         drained=True,
         stopped_at_ms=placement.stopped_at_ms or plan.now_ms,
     )
+
+
+def _has_stopped(beat: Beat | None) -> bool:
+    """Nothing trains there and nothing is on its way to the store: a job that exits says so before it is saved."""
+    if beat is None:
+        return False
+    if beat.job.state == wire.JOB_EXITED:
+        return beat.job.saved or beat.phase == wire.PHASE_STOPPED
+    return beat.job.state in (wire.JOB_STOPPED, wire.JOB_FENCED, wire.JOB_LEASE_LOST, wire.JOB_FAILED)
 
 
 def _follow(plan: Plan, job: Job) -> None:

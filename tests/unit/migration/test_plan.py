@@ -187,6 +187,20 @@ def test_a_notice_drains_here_and_recovers_elsewhere():
     assert scene.job.state == JobState.RUNNING
 
 
+@pytest.mark.parametrize("end", [{"phase": "running", "saved": True}, {"phase": "stopped", "saved": False}])
+def test_a_job_that_ends_while_draining_is_saved_before_its_node_goes(end):
+    scene = Scene()
+    old = scene.running()
+    scene.beat(old, "draining", JobNote("running", 1), notice=Notice("gcp:preempted", 30))
+    scene.plan()
+    scene.beat(old, "draining", JobNote("exited", 1, exit_code=0, saved=False))
+    scene.plan()
+    assert scene.state(old) == PlacementState.DRAINING, "its last checkpoint is on its way to the store"
+    scene.beat(old, end["phase"], JobNote("exited", 1, exit_code=0, saved=end["saved"]))
+    scene.plan()
+    assert scene.state(old) == PlacementState.RELEASING
+
+
 def test_a_node_that_dies_while_draining_does_not_hold_up_the_recovery():
     scene = Scene()
     old = scene.running()
