@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from broker.clock import SystemClock
+from broker.core.time import to_iso
+from lab.broker_config import write_broker_config
 from lab.catalog import Scenario
 from lab.control import Control
 from lab.faces import Handler, aws, gcp
@@ -50,6 +52,7 @@ class Lab:
     ) -> None:
         self.folder = folder
         self.world = World(clock, scenario)
+        self._anchor = to_iso(clock.anchor_ms)
         run_id = run_id or secrets.token_hex(8)
         self.nodes = NodeRunner(self.world, folder, run_id)
         self._warden = _warden(run_id, self.nodes.parent)
@@ -73,6 +76,7 @@ class Lab:
         self.info = {
             "pid": os.getpid(),
             "rate": self.world.clock.rate,
+            "anchor": self._anchor,
             "isolation": self.nodes.isolation,
             "endpoints": endpoints,
             "ca_file": str(self._authority.ca_file),
@@ -82,6 +86,8 @@ class Lab:
             "s3": self._s3_info(),
             "env": environment,
         }
+        if self._s3 is not None:
+            write_broker_config(self.folder, self.info)
         _write_whole(self.folder / "lab.json", json.dumps(self.info, indent=2))
         _log.info("ready; isolation %s", self.nodes.isolation)
         return self

@@ -14,6 +14,7 @@ from lab.demo.play import play
 from lab.demo.reference import reference_run
 from lab.demo.screen import Screen, last_screen
 from lab.demo.stage import ROOT, DemoFailed, Stage
+from lab.demo.timeline import draw
 
 SCRIPT = ROOT / "docs" / "examples" / "train.py"
 ARGUMENTS = ["--steps", "380", "--save-every", "20"]
@@ -55,6 +56,7 @@ def rehearse(console: Console, seed: int, folder: Path) -> int:
             story = Director(stage, plot, screen.show).run()
         wall_s = time.monotonic() - began
         found = checker.report(stage, story, SCRIPT, reference, wall_s)
+    (folder / "timeline.svg").write_text(draw(found))
     last_screen(console, found)
     file = checker.write(found, folder)
     console.print(f"report: {file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}", highlight=False)

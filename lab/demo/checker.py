@@ -80,6 +80,7 @@ def report(stage: Stage, story: Story, script: Path, reference: Weights, wall_s:
         "nodes_created": len(state["machines"]),
         "nodes_left": sum(m["state"] not in ("terminated", "gone") for m in state["machines"]),
         "price_points": _price_points(stage),
+        "prices": _prices(stage, story),
         "probe_reports": probes,
         "placements": [_line(p) for p in story.placements],
         "isolation": stage.lab.info["isolation"],
@@ -89,8 +90,22 @@ def report(stage: Stage, story: Story, script: Path, reference: Weights, wall_s:
 
 def _price_points(stage: Stage) -> int:
     """Rows that the daemon has written, counted in its file."""
+    return int(_history(stage, "SELECT count(*) FROM price_point")[0][0])
+
+
+def _prices(stage: Stage, story: Story) -> dict[str, list[list[int]]]:
+    """Change points of the offers that had a placement: [effective at, ms; micro-USD an hour]."""
+    asked = (
+        "SELECT effective_at_ms, price_micro_usd_h FROM price_point JOIN offer ON offer.id = offer_id WHERE key = ? "
+        "ORDER BY effective_at_ms, observed_at_ms"
+    )
+    keys = sorted({offer_key(p["offer"]) for p in story.placements})
+    return {key: [list(point) for point in _history(stage, asked, key)] for key in keys}
+
+
+def _history(stage: Stage, sql: str, *values: str) -> list[tuple[int, ...]]:
     with sqlite3.connect(f"file:{stage.folder}/state/history.db?mode=ro", uri=True) as history:
-        return int(history.execute("SELECT count(*) FROM price_point").fetchone()[0])
+        return history.execute(sql, values).fetchall()
 
 
 def _line(placement: dict[str, Any]) -> dict[str, Any]:

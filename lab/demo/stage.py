@@ -8,13 +8,12 @@ import os
 import pty
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import httpx
 
 from broker.core.time import to_iso
+from lab.broker_config import broker_environment, broker_toml, free_port
 from lab.control import LabClient
 from lab.demo.play import Play
 
@@ -113,18 +113,14 @@ class Stage:
         """`broker serve` against the lab: the same program, other endpoints and credentials."""
         self.config = self.folder / "broker.toml"
         if not self.config.exists():
-            self.config.write_text(broker_toml(self.folder, self.lab.info, self.anchor, _free_port()))
+            self.config.write_text(broker_toml(self.lab.info, self.folder / "state", free_port()))
         child = self._spawn(
             "broker", [str(Path(sys.executable).parent / "broker"), "serve", "--config", str(self.config)],
-            {**self.env, **self.lab.info["env"], **self._store_keys()},
+            {**self.env, **broker_environment(self.lab.info)},
         )  # fmt: skip
         state = self.folder / "state"
         self._until("the daemon is up", lambda: (state / "daemon.json").exists() and self._ready(state), 40)
         return child
-
-    def _store_keys(self) -> dict[str, str]:
-        s3 = self.lab.info["s3"]
-        return {"LAB_S3_ACCESS_KEY": s3["access_key"], "LAB_S3_SECRET_KEY": s3["secret_key"]}
 
     def _ready(self, state: Path) -> bool:
         where = json.loads((state / "daemon.json").read_text())
@@ -211,69 +207,3 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait(5)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def broker_toml(folder: Path, lab: Mapping[str, Any], anchor: str, port: int) -> str:
-    """The daemon's configuration: a real one, with the lab's endpoints where the vendors' would be."""
-    ends = lab["endpoints"]
-    gcp = lab["gcp"]
-    return f"""\
-# Written by the rehearsal. For real clouds: leave out [clock] and the endpoints.
-[server]
-listen = "127.0.0.1:{port}"
-
-[state]
-dir = "{folder}/state"
-
-[clock]
-rate = {RATE}
-anchor = "{anchor}"
-
-[store]
-kind = "s3"
-endpoint = "{ends["s3"]}"
-bucket = "{lab["s3"]["bucket"]}"
-access_key_env = "LAB_S3_ACCESS_KEY"
-secret_key_env = "LAB_S3_SECRET_KEY"
-ca_file = "{lab["ca_file"]}"
-
-[clouds.aws]
-regions = ["us-east-1"]
-endpoint_ec2 = "{ends["aws_ec2"]}"
-endpoint_pricing = "{ends["aws_pricing"]}"
-endpoint_sts = "{ends["aws_sts"]}"
-image_id = "ami-0123456789abcdef0"
-poll_interval = "20s"
-
-[clouds.gcp]
-project = "{gcp["project"]}"
-regions = ["us-central1"]
-image = "projects/ml-images/global/images/family/common-gpu"
-endpoint_compute = "{ends["gcp_compute"]}"
-endpoint_billing = "{ends["gcp_billing"]}"
-poll_interval = "20s"
-
-[policies]
-dir = "{ROOT}/policies"
-
-[limits]
-max_usd_per_hour = 60
-max_nodes = 8
-
-[timing]
-beat = "8s"
-reconcile_interval = "8s"
-unreachable_after = "5m"
-empty_pool_for = "4m"
-collect_interval = "60s"
-notice = "120s"
-boot_estimate = "60s"
-probe_estimate = "80s"
-restore_estimate = "40s"
-"""
