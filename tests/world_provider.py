@@ -77,11 +77,15 @@ class WorldProvider:
         )
 
     def list_owned(self) -> Sequence[CloudNode]:
+        return [node for node in self.list_tagged() if node.installation_id == self.installation_id]
+
+    def list_tagged(self) -> Sequence[CloudNode]:
         self._fault("list")
-        ours = [
-            m for m in self.world.machines(self.cloud) if m.labels["installation"] == self.installation_id
+        return [
+            self._node(m)
+            for m in self.world.machines(self.cloud)
+            if m.state is not lab.MachineState.TERMINATED
         ]
-        return [self._node(m) for m in ours if m.state is not lab.MachineState.TERMINATED]
 
     def delete(self, node: CloudNode) -> None:
         self._fault("delete")

@@ -41,6 +41,15 @@ class CheckpointStore:
             found = read_head(self._store, self._settings.job_prefix(job_id))
             return found[0] if found else None
 
+    def job_ids(self) -> list[str]:
+        """Jobs that have anything in the store, whoever put it there; sorted.
+
+        Raises:
+            StoreError: the store could not be asked.
+        """
+        with _translated():
+            return self._store.folders(self._settings.job_prefix(""))
+
     def fence(self, job_id: str, generation: int) -> Head:
         """Give the right to commit to `generation`; the HEAD returned names the last commit before it.
 

@@ -143,6 +143,9 @@ class Provider(Protocol):
     def list_owned(self) -> Sequence[CloudNode]:
         """Every machine that carries our installation tag and may still be billed, in every configured region."""
 
+    def list_tagged(self) -> Sequence[CloudNode]:
+        """The same for the tag of *any* installation: strangers are counted by the audit, and never touched."""
+
     def delete(self, node: CloudNode) -> None:
         """Ask for its end, with disks and addresses. No error when it is already gone."""
 

@@ -84,6 +84,16 @@ class FolderStore:
                         continue
         return sorted(found)
 
+    def folders(self, prefix: str) -> List[str]:
+        """Sub-folders; an empty one is none, since `delete` drops it."""
+        try:
+            found = [entry.name for entry in os.scandir(self._root / prefix) if entry.is_dir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise self._failed("list", prefix, error) from error
+        return sorted(name for name in found if name != _INNER)
+
     def _compare(self, key: str, if_match: Optional[str]) -> None:
         current = self.get(key)
         if if_match is None and current is not None:

@@ -42,6 +42,9 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> List[Tuple[str, int]]:
         """Every key that starts with `prefix`, with its size in bytes, sorted by key."""
 
+    def folders(self, prefix: str) -> List[str]:
+        """What lies between `prefix` (which ends in a slash) and the next slash, over all keys; sorted."""
+
 
 def open_store(access: StoreAccess) -> ObjectStore:
     """The store that the daemon described. Nothing is sent yet.

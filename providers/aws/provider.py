@@ -64,11 +64,11 @@ class AwsProvider:
 
     def list_owned(self) -> Sequence[CloudNode]:
         """By our tag, in every configured region; terminated ones left out."""
-        filters = [
-            {"Name": f"tag:{TAG_INSTALLATION}", "Values": [self._installation_id]},
-            {"Name": "instance-state-name", "Values": list(BILLED_STATES)},
-        ]
-        return [node for region in self._options.regions for node in self._describe(region, filters)]
+        return self._list({"Name": f"tag:{TAG_INSTALLATION}", "Values": [self._installation_id]})
+
+    def list_tagged(self) -> Sequence[CloudNode]:
+        """By the tag's key, whatever its value."""
+        return self._list({"Name": "tag-key", "Values": [TAG_INSTALLATION]})
 
     def delete(self, node: CloudNode) -> None:
         """Terminate; its disks and its interface go with it (``DeleteOnTermination``)."""
@@ -107,6 +107,10 @@ class AwsProvider:
             detail = image or f"none; add {region} to clouds.aws.image_id"
             checks.append(Check(f"aws: {region}: image", image is not None, detail))
         return checks
+
+    def _list(self, tag: dict[str, Any]) -> list[CloudNode]:
+        filters = [tag, {"Name": "instance-state-name", "Values": list(BILLED_STATES)}]
+        return [node for region in self._options.regions for node in self._describe(region, filters)]
 
     def _describe(self, region: str, filters: list[dict[str, Any]]) -> list[CloudNode]:
         with translated(f"listing instances in {region}"):

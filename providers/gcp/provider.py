@@ -107,21 +107,11 @@ class GcpProvider:
 
     def list_owned(self) -> Sequence[CloudNode]:
         """By our label, in every zone of the project."""
-        asked = compute_v1.AggregatedListInstancesRequest(
-            project=self._options.project,
-            filter=f"labels.{LABEL_INSTALLATION} = {self._installation_id}",
-            max_results=500,
-        )
-        found: list[CloudNode] = []
-        with translated("listing instances"):
-            for scope, listed in self._clients.instances.aggregated_list(asked, **self._clients.call):
-                if listed.warning.code not in ("", "NO_RESULTS_ON_PAGE"):
-                    # A zone that could not be asked is not a zone without machines of ours.
-                    raise ProviderDown(f"gcp: listing instances: {scope}: {listed.warning.message}")
-                zone = scope.rpartition("/")[2]
-                region = zone.rpartition("-")[0]
-                found += [node_of(instance, region, zone) for instance in listed.instances]
-        return found
+        return self._list(f"labels.{LABEL_INSTALLATION} = {self._installation_id}")
+
+    def list_tagged(self) -> Sequence[CloudNode]:
+        """By the label, whatever its value."""
+        return self._list(f"labels.{LABEL_INSTALLATION}:*")
 
     def delete(self, node: CloudNode) -> None:
         """Ask for the deletion and return; the boot disk goes with it (``autoDelete``).
@@ -163,6 +153,21 @@ class GcpProvider:
         ]
         checks.append(_checked("gcp: list instances", lambda: f"{len(self.list_owned())} of ours"))
         return checks
+
+    def _list(self, accepted: str) -> list[CloudNode]:
+        asked = compute_v1.AggregatedListInstancesRequest(
+            project=self._options.project, filter=accepted, max_results=500
+        )
+        found: list[CloudNode] = []
+        with translated("listing instances"):
+            for scope, listed in self._clients.instances.aggregated_list(asked, **self._clients.call):
+                if listed.warning.code not in ("", "NO_RESULTS_ON_PAGE"):
+                    # A zone that could not be asked is not a zone without machines of ours.
+                    raise ProviderDown(f"gcp: listing instances: {scope}: {listed.warning.message}")
+                zone = scope.rpartition("/")[2]
+                region = zone.rpartition("-")[0]
+                found += [node_of(instance, region, zone) for instance in listed.instances]
+        return found
 
     def _await(self, operation: Any, zone: str, doing: str) -> None:
         """Wait until the operation has ended, or our patience has.

@@ -101,6 +101,10 @@ class LocalProvider:
         """Nodes of this installation that have not ended."""
         return [node for node in self._living() if node.installation_id == self._installation_id]
 
+    def list_tagged(self) -> Sequence[CloudNode]:
+        """Nodes of every installation that uses this folder."""
+        return list(self._living())
+
     def delete(self, node: CloudNode) -> None:
         """Ask the keeper to end the node; no error when it has ended."""
         status = self._status(node.token)

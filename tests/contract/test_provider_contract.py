@@ -60,6 +60,8 @@ def test_a_created_node_is_listed_and_found_with_its_tags(cloud: Cloud) -> None:
 def test_another_installation_is_not_ours(cloud: Cloud) -> None:
     cloud.provider.create(cloud.request(installation_id="broker-lab2"))
     assert list(cloud.provider.list_owned()) == []
+    (stranger,) = cloud.provider.list_tagged()
+    assert (stranger.token, stranger.installation_id) == (TOKENS[0], "broker-lab2")
 
 
 def test_deleting_twice_is_fine_and_ends_it(cloud: Cloud) -> None:

@@ -46,6 +46,9 @@ class Prices:
     def list_owned(self) -> Sequence[CloudNode]:
         return ()
 
+    def list_tagged(self) -> Sequence[CloudNode]:
+        return ()
+
     def delete(self, node: CloudNode) -> None:
         raise Denied("sells nothing")
 

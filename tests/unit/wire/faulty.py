@@ -26,6 +26,9 @@ class Through:
     def list(self, prefix: str) -> list[tuple[str, int]]:
         return self.inner.list(prefix)
 
+    def folders(self, prefix: str) -> "list[str]":
+        return self.inner.folders(prefix)
+
 
 class Lossy(Through):
     """A real store whose conditional writes lose their replies, as a script says: ``done`` or ``undone``, then lost."""
@@ -105,3 +108,7 @@ class Memory:
 
     def list(self, prefix: str) -> list[tuple[str, int]]:
         return sorted((key, len(data)) for key, data in list(self.objects.items()) if key.startswith(prefix))
+
+    def folders(self, prefix: str) -> "list[str]":
+        inside = [key[len(prefix) :] for key in list(self.objects) if key.startswith(prefix)]
+        return sorted({key.partition("/")[0] for key in inside if "/" in key})

@@ -34,6 +34,14 @@ def test_lists_exactly_the_prefix_sorted_with_sizes(any_store, prefix):
     assert any_store.list(f"{prefix}/c") == []
 
 
+def test_folders_are_names_one_level_down(any_store, prefix):
+    for name in ("a/HEAD", "a/chunks/1", "b/deep/er", "file"):
+        any_store.put(f"{prefix}/{name}", b"x")
+    assert any_store.folders(f"{prefix}/") == ["a", "b"]
+    assert any_store.folders(f"{prefix}/a/") == ["chunks"]
+    assert any_store.folders(f"{prefix}/nothing/") == []
+
+
 def test_lists_more_than_a_page(any_store, prefix):
     keys = [f"{prefix}/page/{number:04d}" for number in range(1_005)]  # a page of S3 has 1000
     with ThreadPoolExecutor(8) as pool:
