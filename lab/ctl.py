@@ -65,10 +65,8 @@ def _prices(lab: LabClient, given: argparse.Namespace) -> None:
     pools = lab.state()["pools"]
     for key in sorted(pools, key=lambda key: pools[key]["price_micro_usd_h"]):
         if fnmatch(key, given.pattern):
-            free = pools[key]["free"]
-            print(
-                f"${pools[key]['price_micro_usd_h'] / 1e6:>9.4f}/h  {key}{'' if free is None else f'  {free} free'}"
-            )
+            free = "" if pools[key]["free"] is None else f"  {pools[key]['free']} free"
+            print(f"{key:<44} {_usd(pools[key]['price_micro_usd_h'])}/h{free}")
 
 
 def _price(lab: LabClient, given: argparse.Namespace) -> None:
@@ -76,7 +74,7 @@ def _price(lab: LabClient, given: argparse.Namespace) -> None:
         price = lab.price(given.offer, factor=float(given.usd[1:]))
     else:
         price = lab.price(given.offer, usd=given.usd)
-    print(f"{given.offer} costs ${price / 1e6:.4f}/h")
+    print(f"{given.offer} costs {_usd(price)}/h")
 
 
 def _stock(lab: LabClient, given: argparse.Namespace) -> None:
@@ -107,10 +105,12 @@ def _console(lab: LabClient, given: argparse.Namespace) -> None:
 def _bill(lab: LabClient, _: argparse.Namespace) -> None:
     truth = lab.truth()
     for line in truth["lines"]:
-        print(
-            f"${line['cost_micro_usd'] / 1e6:>9.4f}  {line['seconds']:>6} s  {line['offer_key']}  {line['machine']}"
-        )
-    print(f"${truth['total_micro_usd'] / 1e6:>9.4f}")
+        print(f"{line['machine']:<20} {line['offer_key']:<44} {line['seconds']} s  {_usd(line['cost_micro_usd'])}")
+    print(f"in all {_usd(truth['total_micro_usd'])}")
+
+
+def _usd(micro_usd: int) -> str:
+    return f"${micro_usd / 1e6:.4f}"
 
 
 def _shutdown(lab: LabClient, _: argparse.Namespace) -> None:
