@@ -18,12 +18,13 @@ from broker import assembly
 from broker.checkpoint.commits import CheckpointStore
 from broker.checkpoint.credentials import StoreSettings
 from broker.clock import SystemClock, SystemIds
-from broker.core.errors import BrokerError, LeaseLost
+from broker.core.errors import BrokerError, LeaseLost, StoreError
 from broker.core.model import Job, Node, Placement, PlacementState
 from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer
 from broker.core.ports import Check, LaunchRequest
 from broker.market.poller import Poller
 from broker.market.snapshot import build_snapshot
+from broker.migration.auditor import Auditor
 from broker.migration.blocking import Threads
 from broker.migration.collect import Collector
 from broker.migration.decide import Decider
@@ -48,6 +49,8 @@ log = structlog.get_logger(__name__)
 
 # Real seconds between two looks at the policy folder.
 POLICY_RELOAD_S = 2.0
+# Real seconds between two tries to read the HEADs at a start.
+LOOK_AGAIN_S = 5.0
 
 
 def run(settings: Settings) -> int:
@@ -112,6 +115,7 @@ class Daemon:
             self.snapshot, self.egress,
         )  # fmt: skip
         self.collector = Collector(self.store, self.providers, self.clock, self.blocking, self.rules)
+        self.auditor = Auditor(self.collector, self.checkpoints, self.closed_clouds)
 
     async def run(self) -> int:
         """Start the loops and the server; return when told to stop."""
@@ -168,6 +172,7 @@ class Daemon:
 
     async def _reconcile(self) -> None:
         """Bring the world to the rows, then ask the policies; what they intend is planned in the next pass."""
+        await self._look_first()
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -184,6 +189,15 @@ class Daemon:
             self._passed_at_s = time.monotonic()
             self.notifier.ready("serving")
             self.notifier.pass_finished("reconciling")
+
+    async def _look_first(self) -> None:
+        """Do nothing before it is known whether these rows are older than the world."""
+        while True:
+            try:
+                return await self.auditor.look_first()
+            except StoreError as error:
+                log.error("start.waiting", reason=f"the HEADs cannot be read: {error}")
+                await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _collect(self) -> None:
         """Look for machines that nobody owns: at once after a start, then by the schedule."""
@@ -294,8 +308,12 @@ class Daemon:
     def health(self) -> Health:
         """How the loops are doing."""
         age = None if self._passed_at_s is None else time.monotonic() - self._passed_at_s
-        unowned = sum(self.collector.unowned.values()) if self.collector.unowned else None
-        return Health(pass_age_s=age, poll_age_s=self.poller.ages_s(), unowned_nodes=unowned)
+        now_ms = self.clock.now_ms()
+        sweeps = {
+            cloud: None if sweep.at_ms is None else (now_ms - sweep.at_ms) / 1000
+            for cloud, sweep in self.collector.sweeps.items()
+        }
+        return Health(age, self.poller.ages_s(), self.collector.unowned, sweeps)
 
     def _renew_tls(self) -> TlsFiles:
         """Certificates live on the world's clock, whatever rate ours has."""
@@ -307,7 +325,8 @@ class Daemon:
             ids=self.ids, wake=self.wake, snapshot=self.snapshot, preview=self.decider.preview,
             directive=self.directive, billing_rule=self.billing_rule, checks=self.checks, health=self.health,
             agent_bytes=self.agent, agent_sha256=self.agent_sha256, source_dir=self.settings.source_dir,
-            log_dir=self.settings.log_dir,
+            log_dir=self.settings.log_dir, audit=self.auditor.audit, apply_audit=self.auditor.apply,
+            clear_report_only=self.auditor.clear, unowned=self.collector.last,
         )  # fmt: skip
 
 

@@ -51,11 +51,18 @@ def prices(
 
 def nodes(
     all_nodes: Annotated[bool, typer.Option("--all", "-a", help="Also those that are gone.")] = False,
+    unowned: Annotated[
+        bool,
+        typer.Option("--unowned", help="Machines with our tag that no row wants, as of the last search."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Machines that we rent, with their job and the agent's last call."""
     from broker.cli.client import Client
 
+    if unowned:
+        _unowned(as_json)
+        return
     with Client() as daemon:
         answer = daemon.get("/nodes", all=str(all_nodes).lower())
     if as_json:
@@ -78,3 +85,16 @@ def nodes(
         ),
         empty="no nodes",
     )
+
+
+def _unowned(as_json: bool) -> None:
+    """Without asking a cloud: what the daemon's last search has found. `broker audit` asks."""
+    from broker.cli.audit import show_audit
+    from broker.cli.client import Client
+
+    with Client() as daemon:
+        found = daemon.get("/nodes/unowned")
+    if as_json:
+        show_json(found)
+    else:
+        show_audit(found)

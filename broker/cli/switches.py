@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from broker.cli.audit import unasked_parts
 from broker.cli.output import say
 
 
@@ -36,8 +37,13 @@ def resume(
     """Rent again."""
     from broker.cli.client import Client
 
-    with Client() as daemon:
+    # Clearing asks every cloud and reads every HEAD.
+    with Client(timeout_s=180) as daemon:
         if report_only:
-            daemon.call("POST", "/report-only/clear", {"reason": "broker resume --report-only"})
+            audit = daemon.call("POST", "/report-only/clear", {"reason": "broker resume --report-only"})
+            for name in unasked_parts(audit):
+                say(
+                    f"{name} could not be asked; if it runs nodes newer than this database, report-only comes back"
+                )
         daemon.call("POST", "/resume")
     say("resumed")

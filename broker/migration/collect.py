@@ -9,55 +9,50 @@ final there, and it is older than the grace. A tag whose event number is newer t
 the old ones (a restored backup): then nothing is ended, and report-only is latched.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import structlog
 
+from broker.core.audit import Asked, Audit
 from broker.core.errors import ProviderError
-from broker.core.model import Event, NodeState
-from broker.core.ports import Clock, CloudNode, CloudState, Provider
+from broker.core.model import Event
+from broker.core.ports import Clock, CloudNode, Provider
+from broker.core.time import format_duration
+from broker.migration.audit import Orphans, describe, orphans
 from broker.migration.blocking import Blocking
 from broker.migration.reconcile import CALL_TIMEOUT_S, latch_report_only
 from broker.migration.rules import Rules
 from broker.store.access import REPORT_ONLY
-from broker.store.state import StateStore, Tx
+from broker.store.state import StateStore
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a sweep of one cloud found.
+class Sweep:
+    """What the last look at one cloud found.
 
     Attributes:
-        unowned: Ours by tag, wanted by no row, past the grace: to be ended.
-        waiting: The same, but within the grace.
-        newer: Tags from the future of our log.
+        at_ms: When the cloud last listed its machines in full; None: never yet.
+        error: Why the newest try failed; empty when it did not. `orphans` are then of an older one.
     """
 
-    unowned: tuple[CloudNode, ...] = ()
-    waiting: tuple[CloudNode, ...] = ()
-    newer: tuple[CloudNode, ...] = ()
+    at_ms: int | None = None
+    orphans: Orphans = field(default_factory=Orphans)
+    error: str = ""
 
-
-def judge(tx: Tx, listed: list[CloudNode], installation_id: str, now_ms: int, rules: Rules) -> Finding:
-    """Compare a list that was read *before* this transaction began with the rows."""
-    unowned, waiting, newer = [], [], []
-    newest_event = tx.last_seq()
-    for machine in listed:
-        if machine.installation_id != installation_id or machine.state == CloudState.TERMINATED:
-            continue
-        row = tx.node(machine.token)
-        if row is not None and row.state != NodeState.GONE:
-            continue
-        if machine.event_seq > newest_event:
-            newer.append(machine)
-        elif now_ms - machine.created_at_ms > rules.collect_grace_s * 1000:
-            unowned.append(machine)
-        else:
-            waiting.append(machine)
-    return Finding(tuple(unowned), tuple(waiting), tuple(newer))
+    def unasked(self, now_ms: int) -> str:
+        """Why this is not the whole truth of now; empty when it is."""
+        if not self.error:
+            return ""
+        age = (
+            "never listed"
+            if self.at_ms is None
+            else f"listed {format_duration((now_ms - self.at_ms) / 1000)} ago"
+        )
+        return f"{age}, since then: {self.error}"
 
 
 @dataclass
@@ -65,7 +60,7 @@ class Collector:
     """Sweeps every cloud. Constant work, no input, safe to run at any time.
 
     Attributes:
-        unowned: Machines found last time, by cloud; the metric that should be zero.
+        sweeps: The last look, by cloud.
     """
 
     store: StateStore
@@ -73,45 +68,82 @@ class Collector:
     clock: Clock
     blocking: Blocking
     rules: Rules
-    unowned: dict[str, int] = field(default_factory=dict)
+    sweeps: dict[str, Sweep] = field(default_factory=dict)
+
+    @property
+    def unowned(self) -> int | None:
+        """Machines with our tag that no row wants, young ones too; None before the first look at any cloud."""
+        seen = [s.orphans for s in self.sweeps.values() if s.at_ms is not None]
+        return sum(len(o.unowned) + len(o.waiting) + len(o.newer) for o in seen) if seen else None
+
+    def last(self) -> Audit:
+        """What the last looks have found, without asking anybody."""
+        now_ms = self.clock.now_ms()
+        with self.store.read() as tx:
+            found = [
+                discrepancy
+                for sweep in self.sweeps.values()
+                for discrepancy in describe(sweep.orphans, tx.node, tx.last_seq(), now_ms, self.rules)
+            ]
+            latch = next((s.reason for s in tx.switches() if s.name == REPORT_ONLY and s.value), None)
+        asked = tuple(
+            Asked(cloud, unasked=self.sweeps[cloud].unasked(now_ms)) for cloud in sorted(self.sweeps)
+        )
+        return Audit(now_ms, latch, asked, tuple(found))
 
     async def one_pass(self) -> None:
-        """List, compare, end."""
-        for cloud, provider in self.providers.items():
-            try:
-                listed = list(await self.blocking.call(cloud, provider.list_owned, CALL_TIMEOUT_S))
-            except (ProviderError, TimeoutError) as error:
-                log.warning("collect.failed", cloud=cloud, error=str(error))
-                continue
-            with self.store.read() as tx:
-                finding = judge(tx, listed, self.store.installation_id, self.clock.now_ms(), self.rules)
-                report_only = tx.switch(REPORT_ONLY)
-            self.unowned[cloud] = len(finding.unowned) + len(finding.waiting)
-            if finding.newer:
-                tokens = ", ".join(m.token for m in finding.newer[:3])
-                latch_report_only(
-                    self.store,
-                    f"{cloud} runs nodes that are newer than this database: {tokens}",
-                )
-                continue
-            if not report_only:
-                await self._end(cloud, provider, finding)
+        """Look, then end what has to end."""
+        await self.look()
+        for sweep in list(self.sweeps.values()):
+            if not sweep.error:
+                for machine in sweep.orphans.unowned:
+                    await self.end(machine)
 
-    async def _end(self, cloud: str, provider: Provider, finding: Finding) -> None:
-        for machine in finding.unowned:
-            log.warning(
-                "node.unowned", cloud=cloud, node_token=machine.token, provider_id=machine.provider_id
-            )
-            with self.store.write() as tx:  # the intent, as for every stop
-                tx.emit(
-                    Event(
-                        "node.unowned",
-                        self.clock.now_ms(),
-                        node_token=machine.token,
-                        data={"cloud": cloud, "provider_id": machine.provider_id},
-                    )
+    async def look(self) -> None:
+        """List and compare, all clouds at once: one that hangs keeps no other from being looked at."""
+        await asyncio.gather(*(self._look(cloud, provider) for cloud, provider in self.providers.items()))
+
+    async def end(self, machine: CloudNode, actor: str = "broker") -> str | None:
+        """Write the intent, then delete; returns what went wrong. While report-only is latched it does nothing.
+
+        That the token has no row, or a final one, cannot change any more: tokens are never made twice.
+        """
+        with self.store.write() as tx:  # the intent, as for every stop
+            if tx.switch(REPORT_ONLY):
+                return "report-only is latched"
+            tx.emit(
+                Event(
+                    "node.unowned",
+                    self.clock.now_ms(),
+                    actor=actor,
+                    node_token=machine.token,
+                    data={"cloud": machine.cloud, "provider_id": machine.provider_id},
                 )
-            try:
-                await self.blocking.call(cloud, lambda m=machine: provider.delete(m), CALL_TIMEOUT_S)  # type: ignore[misc]
-            except (ProviderError, TimeoutError) as error:
-                log.warning("collect.delete_failed", cloud=cloud, node_token=machine.token, error=str(error))
+            )
+        who = {"cloud": machine.cloud, "node_token": machine.token, "provider_id": machine.provider_id}
+        log.warning("node.unowned", **who)
+        provider = self.providers[machine.cloud]
+        try:
+            await self.blocking.call(machine.cloud, lambda: provider.delete(machine), CALL_TIMEOUT_S)
+        except (ProviderError, TimeoutError) as error:
+            log.warning("collect.delete_failed", **who, error=str(error))
+            return str(error) or "no answer in time"
+        return None
+
+    async def _look(self, cloud: str, provider: Provider) -> None:
+        before = self.sweeps.get(cloud, Sweep())
+        now_ms = self.clock.now_ms()
+        try:
+            listed = list(await self.blocking.call(cloud, provider.list_owned, CALL_TIMEOUT_S))
+        except (ProviderError, TimeoutError) as error:
+            log.warning("collect.failed", cloud=cloud, error=str(error))
+            self.sweeps[cloud] = Sweep(before.at_ms, before.orphans, str(error) or "no answer in time")
+            return
+        with self.store.read() as tx:
+            found = orphans(
+                listed, tx.node, tx.last_seq(), self.store.installation_id, self.clock.now_ms(), self.rules
+            )
+        self.sweeps[cloud] = Sweep(now_ms, found)
+        if found.newer:
+            tokens = ", ".join(machine.token for machine in found.newer[:3])
+            latch_report_only(self.store, f"{cloud} runs nodes that are newer than this database: {tokens}")

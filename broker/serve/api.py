@@ -9,6 +9,7 @@ from broker.serve import (
     problem,
     routes_admin,
     routes_agent,
+    routes_audit,
     routes_events,
     routes_jobs,
     routes_market,
@@ -31,6 +32,15 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     problem.install(app)
-    for module in (routes_jobs, routes_market, routes_events, routes_admin, routes_agent, health, metrics):
+    for module in (
+        routes_jobs,
+        routes_market,
+        routes_events,
+        routes_admin,
+        routes_audit,
+        routes_agent,
+        health,
+        metrics,
+    ):
         app.include_router(module.router)
     return app

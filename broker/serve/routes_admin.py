@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body
 from starlette.concurrency import run_in_threadpool
 
 from broker import __version__
+from broker.core.audit import Audit
 from broker.core.errors import UsageError
 from broker.policy.schema import Mode, Policy
 from broker.serve.auth import Author, Broker, Operator, Viewer, make_token
@@ -144,12 +145,17 @@ def resume(operator: Operator, broker: Broker) -> None:
     broker.wake()
 
 
-@router.post("/report-only/clear", tags=["switches"], status_code=204)
-def clear_report_only(operator: Operator, broker: Broker, reason: Annotated[str, Body(embed=True)]) -> None:
-    """An operator has looked: this database is not a restored one, or is right in spite of it."""
-    with broker.store.write() as tx:
-        tx.set_switch(REPORT_ONLY, False, by=operator.name, reason=reason)
+@router.post("/report-only/clear", tags=["switches"])
+async def clear_report_only(
+    operator: Operator, broker: Broker, reason: Annotated[str, Body(embed=True)]
+) -> Audit:
+    """An operator has looked: this database is the one to go on with. Its rows catch up with the world.
+
+    The answer is the audit on which it was cleared; a cloud that could not be asked may latch it again.
+    """
+    audit = await broker.clear_report_only(operator.name, reason)
     broker.wake()
+    return audit
 
 
 # Policies live on the daemon's loop (`PolicySet` is not safe for threads), so these two are coroutines.

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from broker.core.audit import Audit
 from broker.core.model import Placement
 from broker.core.offer import Market, Quote
 from broker.serve.auth import Broker, Viewer
@@ -53,6 +54,12 @@ def nodes(
         rows = tx.nodes(open_only=not all)
     items = [node_view(node) for node in rows if viewer.sees(node.project_id)]
     return Listing(at_ms=broker.clock.now_ms(), items=items)
+
+
+@router.get("/nodes/unowned", tags=["nodes"])
+def unowned(_viewer: Viewer, broker: Broker) -> Audit:
+    """Machines with our tag that no row wants, as of the last search of each cloud; asks no cloud."""
+    return broker.unowned()
 
 
 @router.get("/placements", tags=["nodes"])

@@ -1,9 +1,10 @@
 """Everything the API needs of the daemon, handed over once. `broker.daemon` fills it in."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.core.audit import Applied, Audit
 from broker.core.model import Decision, Node
 from broker.core.offer import BillingRule, Market, MarketSnapshot
 from broker.core.ports import Check, Clock, Ids
@@ -23,11 +24,13 @@ class Health:
         pass_age_s: Real seconds since a reconcile pass last finished; None before the first.
         poll_age_s: Seconds since each cloud's prices were last read in full, by cloud; None: never yet.
         unowned_nodes: Machines with our tag that no row owns, as of the last search; None before the first.
+        sweep_age_s: Seconds since each cloud's machines were last listed in full, by cloud; None: never yet.
     """
 
     pass_age_s: float | None = None
     poll_age_s: Mapping[str, float | None] = field(default_factory=dict)
     unowned_nodes: int | None = None
+    sweep_age_s: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class Services:
         agent_bytes: The agent's zipapp; agent_sha256: of it, as pinned in user-data.
         source_dir: Tarballs of jobs, one file a hash.
         log_dir: Logs, one file a node and one a job.
+        audit: Compare rows, clouds and checkpoint store; slow, on the loop.
+        apply_audit: Do what an audit has shown: ids, and who says so. On the loop.
+        clear_report_only: Who, and why; returns the audit it was cleared on. On the loop.
+        unowned: Machines that no row wants, as of the last search of each cloud.
     """
 
     settings: Settings
@@ -64,3 +71,7 @@ class Services:
     agent_sha256: str
     source_dir: Path
     log_dir: Path
+    audit: Callable[[], Awaitable[Audit]]
+    apply_audit: Callable[[Collection[str], str], Awaitable[Applied]]
+    clear_report_only: Callable[[str, str], Awaitable[Audit]]
+    unowned: Callable[[], Audit]

@@ -157,6 +157,17 @@ class Rows:
             query = query.where(EventRow.project_id == project_id)
         return [_value(Event, row) for row in self._session.exec(query)]
 
+    def skip_events(self, seq: int) -> None:
+        """Number the events to come above `seq`, as if the missing ones had happened: for a restored database."""
+        last = self.last_seq()
+        if seq <= last:
+            return
+        data = {"after": last}
+        skipped = Event("log.skipped", self._clock.now_ms(), data=data, seq=seq)
+        self._session.add(EventRow(**to_plain(skipped)))
+        self._session.flush()
+        self.last_emitted = seq
+
     def last_seq(self) -> int:
         """Number of the newest event; 0 when there is none. A tag above it unmasks a restored database."""
         return self._session.exec(select(func.max(EventRow.seq))).one() or 0

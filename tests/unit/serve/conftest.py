@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from fastapi.testclient import TestClient
 
+from broker.core.audit import Applied, Asked, Audit
 from broker.core.model import Decision, DecisionKind, Job, Node, NodeState, Placement, PlacementState, Purpose
 from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer, Quote
 from broker.core.ports import Check
@@ -15,6 +16,7 @@ from broker.serve.api import create_app
 from broker.serve.auth import make_token
 from broker.serve.services import Health, Services
 from broker.settings import Settings
+from broker.store.access import REPORT_ONLY
 from broker.store.history import HistoryStore
 from broker.store.state import StateStore
 from broker.wire.messages import ORDER_WAIT, Directive
@@ -37,6 +39,8 @@ class Bench:
     history: HistoryStore
     health: Health = field(default_factory=Health)
     wakes: int = 0
+    audit: Audit = field(default_factory=lambda: Audit(0, None, (Asked("aws", 1, 0), Asked("store", 2)), ()))
+    applied: list = field(default_factory=list)
 
     def token(self, role, name=None, project="default"):
         """Headers of a new token."""
@@ -133,6 +137,18 @@ def bench(tmp_path, monkeypatch, fresh_databases):
             f"no offer for {spec.name}",
         )
 
+    async def audit():
+        return made.audit
+
+    async def apply_audit(ids, by):
+        made.applied.append((sorted(ids), by))
+        return Applied(tuple(d for d in made.audit.discrepancies if d.id in ids))
+
+    async def clear_report_only(by, reason):
+        with store.write() as tx:
+            tx.set_switch(REPORT_ONLY, False, by=by, reason=reason)
+        return made.audit
+
     services = Services(
         settings=settings,
         store=store,
@@ -151,6 +167,10 @@ def bench(tmp_path, monkeypatch, fresh_databases):
         agent_sha256="a" * 64,
         source_dir=settings.source_dir,
         log_dir=settings.log_dir,
+        audit=audit,
+        apply_audit=apply_audit,
+        clear_report_only=clear_report_only,
+        unowned=lambda: made.audit,
     )
     with TestClient(create_app(services), raise_server_exceptions=False) as client:
         made = Bench(services, client, clock, store, history)

@@ -27,6 +27,7 @@ TABLE = [
     ("POST", "/jobs/check", SUBMIT, "viewer"),
     ("GET", "/prices", None, "viewer"),
     ("GET", "/nodes", None, "viewer"),
+    ("GET", "/nodes/unowned", None, "viewer"),
     ("GET", "/placements", None, "viewer"),
     ("GET", "/placements/train-aaaaa.1/probes", None, "viewer"),
     ("GET", "/ledger", None, "viewer"),
@@ -41,6 +42,8 @@ TABLE = [
     ("GET", "/tokens", None, "operator"),
     ("POST", "/tokens", {"role": "viewer", "name": "new"}, "operator"),
     ("GET", "/doctor", None, "operator"),
+    ("GET", "/audit", None, "operator"),
+    ("POST", "/audit/apply", {"ids": []}, "operator"),
     ("DELETE", "/tokens/viewer-default", None, "operator"),
 ]
 ROLES = ["viewer", "engineer", "author", "operator"]
