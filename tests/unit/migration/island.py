@@ -20,6 +20,7 @@ from broker.jobs.ledger import ledger
 from broker.jobs.submit import submit
 from broker.market.quarantine import sift
 from broker.market.snapshot import build_snapshot
+from broker.migration.auditor import Auditor
 from broker.migration.collect import Collector
 from broker.migration.decide import Decider
 from broker.migration.directives import Terms, directive
@@ -109,6 +110,8 @@ class Island:
             lambda a, b: self.clouds[a.cloud].egress_micro_usd_per_gib(a, b),
         )  # fmt: skip
         self.collector = Collector(self.store, self.clouds, self.clock, InPlace(), self.rules)
+        self.auditor = Auditor(self.collector, self.checkpoints)
+        asyncio.run(self.auditor.look_first())
 
     def stop(self) -> None:
         self.history.close()
