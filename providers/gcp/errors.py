@@ -69,6 +69,12 @@ def translated(doing: str, *, creating: bool = False) -> Iterator[None]:
     except auth.RefreshError as error:
         kind = ProviderDown if getattr(error, "retryable", False) else Denied
         raise kind(f"gcp: {doing}: no access token: {error}") from error
+    except auth.DefaultCredentialsError as error:
+        what = str(error).partition(". ")[0].rstrip(".")
+        raise Denied(
+            f"gcp: {doing}: {what}; set GOOGLE_APPLICATION_CREDENTIALS, or run "
+            "`gcloud auth application-default login`"
+        ) from error
     except auth.GoogleAuthError as error:
         raise Denied(f"gcp: {doing}: {error}") from error
     except http.RequestException as error:

@@ -206,6 +206,16 @@ def test_every_failure_of_a_create_has_its_error(
         assert caught.value.scope == scope
 
 
+def test_missing_credentials_name_the_way_out() -> None:
+    said = "Your default credentials were not found. To set up Application Default Credentials, see https://x"
+    with pytest.raises(Denied) as caught, translated("listing"):
+        raise auth.DefaultCredentialsError(said)
+    assert str(caught.value) == (
+        "gcp: listing: Your default credentials were not found; set GOOGLE_APPLICATION_CREDENTIALS, or run "
+        "`gcloud auth application-default login`"
+    )
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "scope"),
     [
