@@ -48,7 +48,7 @@ limits: {migrations_per_job_per_day: 100, concurrent_migrations: 100, max_usd_pe
 _TIMING = {
     "beat": "12s",
     "reconcile_interval": "12s",
-    "unreachable_after": "10m",
+    "unreachable_after": "3m",
     "empty_pool_for": "20m",
     "boot_deadline": "12m",
     "probe_deadline": "12m",

@@ -4,86 +4,82 @@ import hashlib
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from broker.wire.commit import restore, write_commit
-from broker.wire.head import read_head
+from broker.wire.head import Head, read_head
 from broker.wire.manifest import load_manifest
+from broker.wire.store_client import ObjectStore
 from lab.demo.reference import digest, reference_run
 from tests.process.deployment import ROOT, Deployment
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("deployment")]
 
-# Deaf and slow: what is committed is decided by the test, not by a farewell.
-DEAF = "python3 count.py --steps 60 --pace 0.1 --save-every 10 --deaf"
+# Deaf: what is committed is decided by the test, not by a farewell.
+DEAF = "python3 count.py --steps {steps} --pace 0.1 --save-every 10 --deaf"
 
 
-@dataclass
-class Taken:
-    """A job whose machine was taken away without notice, while nothing new may be rented."""
-
-    deployment: Deployment
-    job: str
-    step: int
-
-    def go_on(self) -> dict[str, object]:
-        """Let it recover and finish."""
-        assert self.deployment.broker("resume", person="alan").code == 0
-        return self.deployment.finish(self.job)
-
-
-def take_away(deployment: Deployment, job: str, commits: int) -> Taken:
-    """Wait for that many commits, then pause the broker and let the cloud take the machine at once."""
-    deployment.wait_for_commit(job, commits)
+def take_away(deployment: Deployment, *jobs: str) -> None:
+    """Pause the broker, and let the cloud take the jobs' machines at once; until `resume` nothing changes."""
     assert deployment.broker("pause", "--reason", "a test looks at the store", person="alan").code == 0
-    deployment.interrupt(job, notice_s=0)
-    deployment.wait_for_gone(job)
-    return Taken(deployment, job, deployment.job(job)["commit"]["step"])
+    for job in jobs:
+        deployment.interrupt(job, notice_s=0)
+    for job in jobs:
+        deployment.wait_for_gone(job)
 
 
-def test_a_damaged_chunk_costs_one_commit_and_is_told(deployment: Deployment) -> None:
-    job = deployment.submit("damaged", run=DEAF)
-    taken = take_away(deployment, job, commits=2)
-    store, prefix = deployment.store(job)
+def resume(deployment: Deployment, *jobs: str) -> None:
+    """Let jobs recover and finish."""
+    assert deployment.broker("resume", person="alan").code == 0
+    for job in jobs:
+        deployment.finish(job)
+
+
+def damage_newest_chunk(store: ObjectStore, prefix: str) -> Head:
+    """Turn one bit of what only the newest commit has."""
     found = read_head(store, prefix)
     assert found is not None
     head = found[0]
     assert head.link is not None
-    chunks = load_manifest(store, prefix, head.link).chunks()
-    newest = max(chunks)  # keys carry the seq of the commit that wrote them
+    newest = max(load_manifest(store, prefix, head.link).chunks())  # keys carry the seq of their commit
     data, _ = store.get(f"{prefix}/{newest}") or (b"", "")
     store.put(f"{prefix}/{newest}", bytes([data[0] ^ 1]) + data[1:])
-    taken.go_on()
-    second = deployment.placements(job)[1]
-    assert second["resumed_seq"] == head.seq - 1
-    (event,) = deployment.events(job, "checkpoint.fell_back")
-    assert (event["data"]["to_seq"], event["placement_id"]) == (head.seq - 1, second["id"])
-    assert head.link.manifest in event["data"]["skipped"][0]
-    assert deployment.counted(job) == counted(60), (
-        "falling back changes when it is done, not what comes of it"
-    )
+    return head
 
 
-def test_a_store_without_the_job_means_a_fresh_start(deployment: Deployment) -> None:
+def test_a_damaged_chunk_costs_one_commit_and_an_empty_store_everything(deployment: Deployment) -> None:
     """There is no other way from node to node than the store."""
-    job = deployment.submit("emptied", run=DEAF)
-    taken = take_away(deployment, job, commits=1)
-    assert taken.step > 0
-    store, prefix = deployment.store(job)
+    damaged = deployment.submit("damaged", run=DEAF.format(steps=60))
+    emptied = deployment.submit("emptied", run=DEAF.format(steps=50))
+    deployment.wait_for_commit(emptied)
+    deployment.wait_for_commit(damaged, seq=2)
+    take_away(deployment, damaged, emptied)
+    assert deployment.job(emptied)["commit"]["step"] > 0
+    head = damage_newest_chunk(*deployment.store(damaged))
+    store, prefix = deployment.store(emptied)
     for key, _ in list(store.list(f"{prefix}/")):
         store.delete(key)
-    taken.go_on()
-    assert deployment.placements(job)[1]["resumed_step"] is None
-    assert deployment.log(job).count("starting at step 0\n") == 2
+    resume(deployment, damaged, emptied)
+
+    second = deployment.placements(damaged)[1]
+    assert second["resumed_seq"] == head.seq - 1
+    (event,) = deployment.events(damaged, "checkpoint.fell_back")
+    assert (event["data"]["to_seq"], event["placement_id"]) == (head.seq - 1, second["id"])
+    assert head.link is not None
+    assert head.link.manifest in event["data"]["skipped"][0]
+    assert deployment.counted(damaged) == counted(60), "falling back costs time, and changes nothing else"
+
+    assert deployment.placements(emptied)[1]["resumed_step"] is None
+    assert deployment.log(emptied).count("starting at step 0\n") == 2
+    assert deployment.counted(emptied) == counted(50)
 
 
 def test_a_node_cannot_read_another(deployment: Deployment) -> None:
     if deployment.lab.info["isolation"] != "uid":
         pytest.skip(f"nodes share a user here: isolation {deployment.lab.info['isolation']}")
-    rich = deployment.submit("rich", run='echo "root $PWD"; python3 count.py --steps 250')
+    rich = deployment.submit("rich", run='echo "root $PWD"; python3 count.py --steps 5000')
     deployment.wait_for_commit(rich)
     theirs = next(line for line in deployment.log(rich).splitlines() if line.startswith("root ")).split()[1]
     assert list(Path(theirs, "checkpoints").glob("step-*.pt")), "there is something to find"
@@ -95,7 +91,9 @@ def test_a_node_cannot_read_another(deployment: Deployment) -> None:
         "their work": "PermissionError",
         "their memory": "PermissionError",
     }
-    deployment.finish(rich)
+    assert Path(theirs).exists()
+    assert deployment.broker("cancel", rich).code == 0
+    deployment.wait_for_gone(rich)
     assert not Path(theirs).exists(), "a root ends with its node"
 
 
@@ -103,7 +101,7 @@ def test_a_node_cannot_read_another(deployment: Deployment) -> None:
 def test_one_altered_number_changes_the_final_weights(deployment: Deployment, tmp_path: Path) -> None:
     """The comparison of final weights can fail: so where it holds, it says something."""
     script = ROOT / "docs" / "examples" / "train.py"
-    steps = ["--steps", "100", "--save-every", "10"]
+    steps = ["--steps", "60", "--save-every", "10"]
     reference = reference_run(script, steps, tmp_path / "reference")
     wish = {
         "gpus": "A100:8",
@@ -115,12 +113,11 @@ def test_one_altered_number_changes_the_final_weights(deployment: Deployment, tm
     jobs = [deployment.submit(name, **wish) for name in ("honest", "altered")]
     for job in jobs:
         deployment.wait_for_commit(job, limit_s=60)
-    taken = [take_away(deployment, job, commits=1) for job in jobs]
+    take_away(deployment, *jobs)
     alter(deployment, jobs[1], tmp_path / "altered")
-    for one in taken:
-        one.go_on()
+    resume(deployment, *jobs)
     honest, altered = (digest(script, deployment.restored(job)) for job in jobs)
-    assert (honest.step, altered.step) == (100, 100)
+    assert (honest.step, altered.step) == (60, 60)
     assert honest.sha256 == reference.sha256
     assert altered.sha256 != reference.sha256
 

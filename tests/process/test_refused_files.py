@@ -88,13 +88,10 @@ def test_a_broken_edit_keeps_the_policy_in_force(deployment: Deployment) -> None
     good = file.read_text()
     try:
         file.write_text(good.replace("objective: cheapest", "objective: cheepest"))
-        deployment.wait_for("the mistake is told", lambda: deployment.get("/policies")["mistakes"])
-        state = deployment.get("/policies")
+        state = deployment.call("POST", "/policies/reload")
         assert [policy["name"] for policy in state["policies"]] == ["default"]
         (mistake,) = state["mistakes"]
         assert (mistake["line"], mistake["hint"]) == (3, "did you mean cheapest?")
-        doctor = deployment.broker("doctor", person="alan")
-        assert (doctor.code, "cheepest" in doctor.out) == (1, True)
     finally:
         file.write_text(good)
-    deployment.wait_for("it is well again", lambda: not deployment.get("/policies")["mistakes"])
+    assert deployment.call("POST", "/policies/reload")["mistakes"] == []
