@@ -5,7 +5,7 @@ the reference page is generated from.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from fastapi import APIRouter, Response
 from prometheus_client import CollectorRegistry
@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 from starlette.concurrency import run_in_threadpool
 
-from broker.core.model import DecisionKind, JobState, NodeState, PlacementState
+from broker.core.model import DecisionKind, JobState, Node, NodeState, Placement, PlacementState
 from broker.core.money import usd
 from broker.serve.auth import Broker
 from broker.serve.services import Services
@@ -26,6 +26,7 @@ _HOUR_MS = 3_600_000
 METRICS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("broker_pass_age_seconds", "Real seconds since a reconcile pass finished.", ()),
     ("broker_poll_age_seconds", "Seconds since a cloud's prices were last read in full.", ("cloud",)),
+    ("broker_poll_interval_seconds", "How often a cloud's prices are to be read.", ("cloud",)),
     ("broker_poll_failing", "1 when the newest poll of a cloud failed.", ("cloud",)),
     ("broker_offers", "Accepted quotes.", ("cloud", "market")),
     ("broker_offers_quarantined", "Offers whose newest reading is in quarantine.", ("cloud",)),
@@ -40,6 +41,17 @@ METRICS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "broker_unowned_nodes",
         "Machines with our tag that no row owns. Alert when above 0 for 10 minutes.",
+        (),
+    ),
+    ("broker_sweep_age_seconds", "Seconds since a cloud's machines were last listed in full.", ("cloud",)),
+    (
+        "broker_intent_age_seconds",
+        "Age of the oldest create, delete or fence without an outcome; 0 when there is none.",
+        (),
+    ),
+    (
+        "broker_releases_overdue",
+        "Placements whose machines are still not gone after `timing.release_deadline`.",
         (),
     ),
     (
@@ -98,7 +110,11 @@ class _Scrape(Collector):
         for cloud, age_s in sorted(health.poll_age_s.items()):
             if age_s is not None:
                 self._set("broker_poll_age_seconds", age_s, cloud)
-        for cloud in self._broker.settings.open_clouds:
+        for cloud, age_s in sorted(health.sweep_age_s.items()):
+            if age_s is not None:
+                self._set("broker_sweep_age_seconds", age_s, cloud)
+        for cloud, section in self._broker.settings.open_clouds.items():
+            self._set("broker_poll_interval_seconds", section.poll_interval_s, cloud)
             for newest in self._broker.history.polls(cloud, 1):
                 self._set("broker_poll_failing", 0 if newest.ok else 1, cloud)
 
@@ -136,6 +152,11 @@ class _Scrape(Collector):
         for (cloud, node_state), count in sorted(Counter((n.cloud, n.state) for n in nodes).items()):
             assert node_state != NodeState.GONE
             self._set("broker_nodes", count, cloud, node_state.value)
+        intents = open_intents_ms(placements.values(), nodes)
+        self._set("broker_intent_age_seconds", max(0, now_ms - min(intents, default=now_ms)) / 1000)
+        bound_ms = 1000 * self._broker.settings.timing.release_deadline_s
+        overdue = (p for p in placements.values() if p.state == PlacementState.RELEASING)
+        self._set("broker_releases_overdue", sum(now_ms - p.state_since_ms > bound_ms for p in overdue))
         burn: defaultdict[str, int] = defaultdict(int)
         for node in nodes:
             if (
@@ -153,3 +174,20 @@ class _Scrape(Collector):
         self._set("broker_events_total", last_seq)
         for name, on in switches.items():
             self._set("broker_switch", on, name)
+
+
+def open_intents_ms(placements: Iterable[Placement], nodes: Iterable[Node]) -> list[int]:
+    """When each intent that has no outcome yet was written: creates, deletes, fences.
+
+    A fence is granted when the last thing that it waited for has happened, so the youngest state of the job's
+    placements dates it.
+    """
+    waiting = (NodeState.INTENDED, NodeState.UNKNOWN, NodeState.RELEASING)
+    found = [node.state_since_ms for node in nodes if node.state in waiting]
+    of_job: defaultdict[str, list[Placement]] = defaultdict(list)
+    for placement in placements:
+        of_job[placement.job_id].append(placement)
+    for together in of_job.values():
+        if any(p.state == PlacementState.READY and p.generation is not None for p in together):
+            found.append(max(p.state_since_ms for p in together))
+    return found

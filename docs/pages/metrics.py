@@ -18,8 +18,8 @@ _HEALTH = """
 `GET /healthz` answers 200 as long as the loop turns. `GET /readyz` answers 200 when a reconcile pass has finished within
 the last {ready_s:.0f} seconds, else 503. Under systemd the watchdog is fed by finished passes and by nothing else.
 
-Worth an alert: `broker_unowned_nodes > 0` for 10 minutes, `broker_poll_age_seconds` above a policy's `max_quote_age`,
-`broker_pass_age_seconds > 60`, `broker_switch{{switch="report_only"}} == 1`."""
+Rules for Prometheus, with what to do about each: `deploy/prometheus/alerts.yaml` and
+[operate](../how-to/operate.md)."""
 
 
 def render() -> str:

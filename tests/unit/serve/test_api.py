@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.core.model import Decision, DecisionKind, JobState, NodeState, Progress
+from broker.core.audit import Act, Discrepancy, Kind
+from broker.core.model import Decision, DecisionKind, JobState, NodeState, PlacementState, Progress
 from broker.core.plain import to_plain
 from broker.serve import problem
 from broker.serve.services import Health
@@ -295,7 +296,12 @@ def test_metrics(bench):
     bench.history.record_poll(
         Poll("aws", bench.clock.now_ms() - 1000, bench.clock.now_ms(), False, error="timeout")
     )
-    bench.health = Health(pass_age_s=2, poll_age_s={"aws": 60.0, "gcp": None}, unowned_nodes=0)
+    bench.health = Health(
+        pass_age_s=2,
+        poll_age_s={"aws": 60.0, "gcp": None},
+        unowned_nodes=0,
+        sweep_age_s={"aws": 30.0, "gcp": None},
+    )
     text = bench.client.get("/metrics").text
     for line in (
         "broker_pass_age_seconds 2.0",
@@ -304,11 +310,73 @@ def test_metrics(bench):
         'broker_placements{state="booting"} 1.0',
         'broker_nodes{cloud="aws",state="running"} 1.0',
         "broker_unowned_nodes 0.0",
+        'broker_sweep_age_seconds{cloud="aws"} 30.0',
+        'broker_poll_interval_seconds{cloud="aws"} 300.0',
+        "broker_intent_age_seconds 0.0",
+        "broker_releases_overdue 0.0",
         'broker_burn_usd_per_hour{cloud="aws"} 30.0',
         'broker_offer_price_usd_per_hour{cloud="aws",gpu="H100-SXM5-80GB",market="spot",region="us-east-1"} 3.0',
     ):
         assert line in text.splitlines(), line
     assert "train" not in text
+
+
+def value_of(bench, metric):
+    lines = bench.client.get("/metrics").text.splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(f"{metric} "))
+
+
+@pytest.mark.parametrize("state", [NodeState.INTENDED, NodeState.UNKNOWN, NodeState.RELEASING])
+def test_the_age_of_an_intent_without_an_outcome(bench, state):
+    node = bench.node(state=state, state_since_ms=bench.clock.now_ms())
+    bench.clock.advance(90)
+    bench.node(job=bench.job("other-bbbbb"), attempt=2, state=state, state_since_ms=bench.clock.now_ms())
+    assert value_of(bench, "broker_intent_age_seconds") == 90
+    with bench.store.write() as tx:
+        tx.save(replace(node, state=NodeState.RUNNING))
+    assert value_of(bench, "broker_intent_age_seconds") == 0
+
+
+def test_a_fence_that_was_granted_and_not_confirmed_is_an_intent(bench):
+    node = bench.node()
+    with bench.store.write() as tx:
+        placement = tx.placement(node.placement_id)
+        now_ms = bench.clock.now_ms()
+        tx.save(replace(placement, state=PlacementState.READY, state_since_ms=now_ms))
+    bench.clock.advance(60)
+    assert value_of(bench, "broker_intent_age_seconds") == 0
+    with bench.store.write() as tx:
+        tx.save(replace(tx.placement(node.placement_id), generation=1))
+    assert value_of(bench, "broker_intent_age_seconds") == 60
+
+
+def test_releases_that_take_too_long_are_counted(bench):
+    node = bench.node()
+    with bench.store.write() as tx:
+        placement = tx.placement(node.placement_id)
+        now_ms = bench.clock.now_ms()
+        tx.save(replace(placement, state=PlacementState.RELEASING, state_since_ms=now_ms))
+    bench.clock.advance(900)
+    assert value_of(bench, "broker_releases_overdue") == 0
+    bench.clock.advance(1)
+    assert value_of(bench, "broker_releases_overdue") == 1
+
+
+UNOWNED = Discrepancy(
+    "aws/i-1", Kind.UNKNOWN, Act.END, "bk-a-0", "aws", "us-east-1/use1-az6", "i-1", "2h old"
+)
+
+
+def test_an_audit_and_what_it_does(bench):
+    operator = bench.token("operator", "alan")
+    bench.audit = replace(bench.audit, discrepancies=(UNOWNED,))
+    found = call(bench, "GET", "/audit", headers=operator).json()
+    assert found["discrepancies"][0] | {"kind": "unknown", "act": "end"} == found["discrepancies"][0]
+    assert found == call(bench, "GET", "/nodes/unowned", headers=operator).json()
+    done = call(bench, "POST", "/audit/apply", {"ids": ["aws/i-1"]}, operator).json()
+    assert [item["id"] for item in done["done"]] == ["aws/i-1"]
+    assert bench.applied == [(["aws/i-1"], "alan")]
+    assert call(bench, "POST", "/audit/apply", {"id": "aws/i-1"}, operator).status_code == 422
 
 
 def test_errors_are_problem_documents(bench):
