@@ -36,7 +36,7 @@ def audit(
     """Compare the rows with every cloud and with the checkpoint store, both ways, and say what would be done.
 
     Exit 0: all agree. 1: something was found. 7: a cloud or the store could not be asked in full; its part is unknown,
-    and nothing is concluded from its silence. With --apply: 0 when all that was shown for it is done, 1 when not.
+    and nothing is concluded from its silence. With --apply: 1 only when something of that could not be done.
     """
     from broker.cli.client import Client
 
@@ -44,21 +44,19 @@ def audit(
         found = daemon.get("/audit")
         if not as_json:
             show_audit(found)
+        done: Mapping[str, Any] = {}
         if apply:
             ids = [item["id"] for item in found["discrepancies"] if Act(item["act"]).applies]
             done = daemon.call("POST", "/audit/apply", {"ids": ids})
-    if not apply:
-        if as_json:
-            show_json(found)
-        if unasked := unasked_parts(found):
-            raise ProviderError(f"{', '.join(unasked)} could not be asked: that part is unknown")
-        raise typer.Exit(1 if found["discrepancies"] else 0)
     if as_json:
-        show_json({"audit": found, "applied": done})
-    say(f"{len(done['done'])} done, {len(done['failed'])} failed, {len(done['left'])} no longer so")
-    for item in done["failed"]:
-        say(f"failed: {item['subject']}: {item['detail']}")
-    raise typer.Exit(1 if done["failed"] else 0)
+        show_json({"audit": found, "applied": done} if apply else found)
+    if apply:
+        say(f"{len(done['done'])} done, {len(done['failed'])} failed, {len(done['left'])} no longer so")
+        for item in done["failed"]:
+            say(f"failed: {item['subject']}: {item['detail']}")
+    if unasked := unasked_parts(found):
+        raise ProviderError(f"{', '.join(unasked)} could not be asked: that part is unknown")
+    raise typer.Exit(1 if (done["failed"] if apply else found["discrepancies"]) else 0)
 
 
 def show_audit(found: Mapping[str, Any]) -> None:

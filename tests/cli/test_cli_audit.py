@@ -1,0 +1,83 @@
+"""`broker audit`, `broker nodes --unowned`, `broker backup`: answers, messages and exit codes."""
+
+import json
+
+import pytest
+
+from broker.core.audit import Act, Asked, Audit, Discrepancy, Kind
+from broker.store.access import REPORT_ONLY
+
+ORPHAN = Discrepancy(
+    "aws/i-1", Kind.UNKNOWN, Act.END, "bk-a-0", "aws", "us-east-1/use1-az6", "i-1", "running, 2h old"
+)
+YOUNG = Discrepancy(
+    "aws/i-2", Kind.UNKNOWN, Act.WAIT, "bk-b-0", "aws", "us-east-1/use1-az6", "i-2", "20s old"
+)
+AWS, STORE, GCP = Asked("aws", 3, 1), Asked("store", 2), Asked("gcp", unasked="timed out")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "code"),
+    [
+        ((AWS, STORE), (), 0),
+        ((AWS, STORE), (ORPHAN,), 1),
+        ((AWS, STORE), (YOUNG,), 1),
+        ((AWS, GCP, STORE), (), 7),
+        ((AWS, GCP, STORE), (ORPHAN,), 7),
+    ],
+)
+def test_exit_codes(daemon, cli, asked, found, code):
+    daemon.audit = Audit(0, None, asked, found)
+    assert cli("audit")[0] == code
+    answer = cli("audit", "--json")
+    assert answer[0] == code
+    assert [d["id"] for d in json.loads(answer[1])["discrepancies"]] == [d.id for d in found]
+    assert ("gcp could not be asked" in answer[2]) is (code == 7)
+
+
+def test_what_is_said(daemon, cli):
+    daemon.audit = Audit(0, None, (AWS, GCP, STORE), (ORPHAN, YOUNG))
+    _, out, err = cli("audit")
+    assert out.splitlines() == [
+        "unknown\taws/us-east-1/use1-az6\tbk-a-0\ti-1\tend it\trunning, 2h old",
+        "unknown\taws/us-east-1/use1-az6\tbk-b-0\ti-2\twait\t20s old",
+    ]
+    assert "aws: 3 machines of ours, 1 of other installations" in err
+    assert "gcp: UNKNOWN, could not be asked in full: timed out" in err
+    assert "store: 2 jobs" in err
+    code, shown, err = cli("nodes", "--unowned")
+    assert (code, shown) == (0, out)
+
+
+def test_apply_asks_for_what_was_shown_as_such_and_for_nothing_else(daemon, cli):
+    daemon.audit = Audit(0, None, (AWS, STORE), (ORPHAN, YOUNG))
+    code, _, err = cli("audit", "--apply")
+    assert (code, "1 done, 0 failed" in err) == (0, True)
+    assert [ids for ids, _ in daemon.applied] == [["aws/i-1"]]
+    code, out, _ = cli("audit", "--apply", "--json")
+    assert [d["id"] for d in json.loads(out)["applied"]["done"]] == ["aws/i-1"]
+
+
+def test_the_latch_is_said_and_its_clearing_names_who_could_not_be_asked(daemon, cli):
+    daemon.audit = Audit(0, "restored from a backup", (GCP, STORE), ())
+    with daemon.store.write() as tx:
+        tx.set_switch(REPORT_ONLY, True, reason="restored from a backup")
+    assert "report-only is latched: restored from a backup" in cli("audit")[2]
+    code, _, err = cli("resume", "--report-only")
+    assert code == 0
+    assert "gcp could not be asked" in err
+    with daemon.store.read() as tx:
+        assert not tx.switch(REPORT_ONLY)
+
+
+def test_a_backup_beside_the_daemon(daemon, cli, tmp_path):
+    code, out, err = cli("backup", tmp_path / "copy")
+    assert code == 0, err
+    assert {line.split("\t")[0] for line in out.splitlines()} >= {
+        "state.db",
+        "history.db",
+        "operator.token",
+        "tls",
+    }
+    assert (tmp_path / "copy" / "operator.token").read_text().startswith("brk_")
+    assert cli("backup", tmp_path / "copy")[0] == 5
