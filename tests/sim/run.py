@@ -1,0 +1,139 @@
+"""Run seeds: faults, then calm; the same seed and commit give the same history."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.jobs.ledger import ledger
+from tests.sim.faults import Kind
+from tests.sim.history import Violation
+from tests.sim.nemesis import Nemesis
+from tests.sim.sim import HOUR_S, Sim, simulation
+
+CALM_S = 2.5 * HOUR_S
+
+
+@dataclass
+class Result:
+    """What one seed came to."""
+
+    seed: int
+    rule: str = ""
+    text: str = ""
+    sha256: str = ""
+    simulated_s: float = 0.0
+    counts: Counter[Kind] = field(default_factory=Counter)
+    sometimes: Counter[str] = field(default_factory=Counter)
+    lines: list[str] = field(default_factory=list)
+    cause: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.rule
+
+
+def run_seed(
+    seed: int, *, hours: float = 1.0, without: frozenset[Kind] = frozenset(), echo: bool = False
+) -> Result:
+    """One seed from start to end."""
+    with simulation(seed, hours=hours, without=without, echo=echo) as sim:
+        asyncio.set_event_loop(sim.loop)
+        try:
+            sim.loop.run_until_complete(_both_phases(sim))
+        except Violation as error:
+            sim.failed(error, "at the end")
+        finally:
+            sim.loop.run_until_complete(_tear_down(sim))
+        found = sim.violation
+        result = Result(seed, sha256=sim.history.sha256, simulated_s=sim.loop.now_s, lines=sim.history.lines)
+        result.counts, result.sometimes = sim.chaos.counts, sim.chaos.sometimes
+        if found is not None:
+            import traceback
+
+            result.rule, result.text = found.rule, str(found)
+            result.cause = "".join(traceback.format_exception(found))
+        return result
+
+
+async def _both_phases(sim: Sim) -> None:
+    tasks = [sim.spawn(work) for work in (sim.supervise(), sim.submits(), sim.watch_time(), sim.operate())]
+    nemesis = Nemesis(sim)
+    nemesis.start()
+    await sim.wait(sim.hours * HOUR_S)
+    if sim.violation is None:
+        sim.note("calm")
+        nemesis.end()
+        await _converge(sim)
+    if sim.violation is None:
+        await _nothing_left_to_do(sim)
+        _ledger_is_the_bill(sim)
+    sim.over = True
+    for task in tasks:
+        task.cancel()
+
+
+async def _converge(sim: Sim) -> None:
+    began_s = sim.loop.now_s
+    quiet = 0
+    while quiet < 6:
+        await sim.wait(20)
+        if sim.violation is not None:
+            return
+        why = sim.unsettled()
+        quiet = 0 if why else quiet + 1
+        if sim.loop.now_s - began_s > CALM_S:
+            sim.violate("L1 converges", f"after {CALM_S / 3600:g} h of calm: {why}")
+
+
+async def _nothing_left_to_do(sim: Sim) -> None:
+    """A second pass has no effects."""
+    daemon = next(d for d in sim.daemons if d.alive)
+    left = daemon.reconciler.one_pass()
+    if left or daemon.decider.one_pass():
+        sim.violate("L2 quiet", f"a pass over a world at rest wants {left} changes")
+    await daemon.collector.one_pass()
+    if daemon.collector.unowned:
+        sim.violate("L2 quiet", f"unowned: {daemon.collector.sweeps}")
+
+
+def _ledger_is_the_bill(sim: Sim) -> None:
+    """Row by row, where the cloud told the end; where it keeps no record, never less than its bill."""
+    daemon = next(d for d in sim.daemons if d.alive)
+    now_ms = sim.world_clock.now_ms()
+    with daemon.store.read() as tx:
+        segments = tx.segments()
+    points = {s.offer.key: daemon.history.points(s.offer.key, 0, now_ms + 1) for s in segments}
+    rule: Any = lambda cloud, market: daemon.clouds[cloud].billing_rule(market)  # noqa: E731
+    paid = {bill.segment.node_token: bill for bill in ledger(segments, points, rule, now_ms)}
+    for line in sim.world.bill():
+        machine = sim.world.machine(line.machine)
+        if machine.running_s is None or machine.holds_stock:
+            continue
+        token = machine.labels["token"]
+        bill = paid.get(token)
+        if bill is None:
+            sim.violate("I6 ledger", f"{token} cost {line.cost_micro_usd} and is in no ledger")
+        assert bill is not None
+        end_ms = bill.segment.ended_at_ms or 0
+        told = machine.stopping_s is not None and end_ms == machine.stopping_s * 1000
+        if told and bill.paid_micro_usd != line.cost_micro_usd:
+            sim.violate("I6 ledger", f"{token} cost {line.cost_micro_usd} ({line}); the ledger has {bill}")
+        if not told:
+            sim.chaos.reached("the end of a meter was inferred")
+            if bill.paid_micro_usd < line.cost_micro_usd:
+                sim.violate("I6 ledger", f"{token} cost {line.cost_micro_usd} ({line}); the ledger has less: {bill}")
+
+
+async def _tear_down(sim: Sim) -> None:
+    sim.over = True
+    for daemon in sim.daemons:
+        if daemon.alive:
+            daemon.kill("the end")
+            await daemon.close()
+    for node in sim.fleet.values():
+        node.die()
+    others = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
