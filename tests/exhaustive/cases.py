@@ -1,0 +1,137 @@
+"""Every case of a scenario, one mode at a time: where to strike, and with what.
+
+effects    the daemon dies before and after each effect, and is started again at once
+outages    the same, and nobody starts it again for a quarter of an hour: agents lose their leases
+points     it dies between an intent and its effects, and between a decision and the pass that plans it
+pairs      it dies at each effect, and again at each one after that
+twice      each effect, and all of them, done twice in a row
+failures   each effect ends in each error that there is, with the deed done, not done, or done later
+replies    each effect is answered late, with the deed at the start or at the end
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+
+from tests.exhaustive.harness import Broken, Harness
+from tests.exhaustive.mischief import EVERY, FAILURES, Kill, Mischief, Point, Slow, Twice
+from tests.exhaustive.scenarios import Scenario
+
+OUTAGE_S = 900.0
+DEEDS = (False, True)
+
+
+class Recorded:
+    """A run, with a copy of everything before each of its turns: a case need not repeat what comes before its strike.
+
+    Attributes:
+        mischief: Of the run itself.
+        end: The run as it was in the end.
+    """
+
+    def __init__(self, begun: Harness) -> None:
+        self.mischief = begun.mischief
+        self._before: list[tuple[int, int, Harness]] = []
+        self.end = begun.run(self._keep)
+
+    def _keep(self, harness: Harness) -> None:
+        if harness.clonable:
+            self._before.append((len(harness.calls), harness.passes, harness.clone(harness.mischief)))
+
+    def struck(self, mischief: Mischief) -> Harness:
+        """The run with more going wrong: the newest copy from before that, and what becomes of it.
+
+        Raises:
+            Broken: it did not end as it must.
+        """
+        return self.branch(mischief).run()
+
+    def branch(self, mischief: Mischief) -> Harness:
+        """Where the run of `struck` begins."""
+        kept = next(
+            kept
+            for calls, passes, kept in reversed(self._before)
+            if all(passes < at.number if isinstance(at, Point) else calls < max(at, 1) for at in mischief)
+        )
+        return kept.clone({**self.mischief, **mischief})
+
+    def effects(self, after: int = 0) -> list[int]:
+        """Numbers of its effects. Listing has none: what dies there dies between two effects, see `points`."""
+        return [n for n, call in self.end.calls.items() if n > after and call.kind != "list"]
+
+
+Case = tuple[Recorded, Mischief]
+
+
+@cache
+def calm(scenario: Scenario, sweep: bool) -> Recorded:
+    """The run in which nothing goes wrong."""
+    return Recorded(Harness(scenario, {}, sweep))
+
+
+def effects(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    for number in run.effects():
+        for deed in DEEDS:
+            yield run, {number: Kill(deed)}
+
+
+def outages(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    for number in run.effects():
+        for deed in DEEDS:
+            yield run, {number: Kill(deed, OUTAGE_S)}
+
+
+def points(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    for point in run.end.points:
+        yield run, {point: Kill(deed=False)}
+
+
+def pairs(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    for _, first in effects(run):
+        (number,) = first
+        assert isinstance(number, int)
+        again = Recorded(run.branch(first))
+        for second in again.effects(after=number):
+            for deed in DEEDS:
+                yield again, {second: Kill(deed)}
+
+
+def twice(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    yield run, {EVERY: Twice()}
+    for number in run.effects():
+        yield run, {number: Twice()}
+
+
+def failures(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    for number in run.effects():
+        for failure in FAILURES[run.end.calls[number].kind]:
+            yield run, {number: failure}
+
+
+def replies(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    for number in run.effects():
+        for turns in (1, 3, 8):
+            for deed_first in DEEDS:
+                yield run, {number: Slow(turns, deed_first)}
+
+
+MODES: Mapping[str, Callable[[Recorded], Iterator[Case]]] = {
+    mode.__name__: mode for mode in (effects, outages, points, pairs, twice, failures, replies)
+}
+
+
+def broken(scenario: Scenario, mode: str, sweep: bool = False) -> list[Broken]:
+    """Run every case of a mode; what broke, in order."""
+    found = []
+    for run, mischief in MODES[mode](calm(scenario, sweep)):
+        try:
+            run.struck(mischief)
+        except Broken as error:
+            found.append(error)
+    return found

@@ -1,0 +1,179 @@
+"""What goes wrong in one run, and where: at a call to the outside, or at a point between two of them.
+
+Calls are numbered from 1 in the order in which a run makes them, over all its daemons. Everything is deterministic,
+so the first n calls of a run whose mischief starts at call n are those of the run without any.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from broker.core.errors import (
+    CasFailed,
+    Conflict,
+    Corrupt,
+    Denied,
+    Invalid,
+    OutOfCapacity,
+    OutOfQuota,
+    ProviderDown,
+    StoreError,
+    Throttled,
+    UnknownOutcome,
+)
+
+
+class Killed(BaseException):
+    """SIGKILL: no handler of the daemon may see it, so it is no Exception."""
+
+
+class Planted(RuntimeError):
+    """An error outside the closed set, as from a bug in an SDK."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One effect on the outside.
+
+    Attributes:
+        kind: ``create``, ``find``, ``delete``, ``fence``; of the collector ``list`` and ``collect``.
+        subject: Token, job, or cloud.
+    """
+
+    number: int
+    kind: str
+    subject: str
+
+    def __str__(self) -> str:
+        return f"call {self.number} ({self.kind} {self.subject})"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A moment between effects.
+
+    Attributes:
+        after: ``intent``: the planner's rows are committed and nothing has been started; ``decision``: so are the
+            decider's.
+    """
+
+    number: int
+    after: str
+
+    def __str__(self) -> str:
+        return f"pass {self.number}, after its {self.after}"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """The daemon dies before the deed, or after it and before its outcome is written.
+
+    Attributes:
+        down_s: How long nobody starts another one.
+    """
+
+    deed: bool
+    down_s: float = 0.0
+
+    def __str__(self) -> str:
+        when = "after the deed, before its outcome is committed" if self.deed else "before the deed"
+        return f"killed {when}" + (f", down for {self.down_s:.0f} s" if self.down_s else "")
+
+
+@dataclass(frozen=True)
+class Fail:
+    """The call ends in an error.
+
+    Attributes:
+        deed: ``none``, ``done``, or ``late``: it happens `late_s` after the error.
+    """
+
+    name: str
+    error: Callable[[], Exception]
+    deed: str = "none"
+    late_s: float = 0.0
+
+    def __str__(self) -> str:
+        late = f" {self.late_s:.0f} s" if self.late_s else ""
+        return f"{self.name}, deed {self.deed}{late}"
+
+
+@dataclass(frozen=True)
+class Twice:
+    """The deed is done twice in a row."""
+
+    def __str__(self) -> str:
+        return "done twice"
+
+
+@dataclass(frozen=True)
+class Slow:
+    """The reply takes `turns` turns; the deed is done at their start or at their end."""
+
+    turns: int
+    deed_first: bool
+
+    def __str__(self) -> str:
+        return f"reply {self.turns} turns late, deed {'first' if self.deed_first else 'last'}"
+
+
+Act = Kill | Fail | Twice | Slow
+Spot = int | Point
+Mischief = Mapping[Spot, Act]
+EVERY = 0
+"""In a `Mischief`: every call for which nothing else is said."""
+
+
+def told(mischief: Mischief, calls: Mapping[int, Call]) -> str:
+    """For a person: where, and what."""
+    where = {
+        spot: str(calls.get(spot, f"call {spot}")) if isinstance(spot, int) else str(spot)
+        for spot in mischief
+    }
+    parts = [f"{'every call' if spot == EVERY else where[spot]}: {act}" for spot, act in mischief.items()]
+    return "; ".join(parts) or "nothing goes wrong"
+
+
+def _lost(deed: str, late_s: float = 0.0) -> tuple[Fail, Fail]:
+    """Both ways to hear nothing: the SDK says so, or our own hard time-out does."""
+    return (
+        Fail("UnknownOutcome", lambda: UnknownOutcome("the reply was lost"), deed, late_s),
+        Fail("TimeoutError", TimeoutError, deed, late_s),
+    )
+
+
+_TRANSIENT = (
+    Fail("Throttled", lambda: Throttled("too many calls", 30.0)),
+    Fail("ProviderDown", lambda: ProviderDown("503")),
+    Fail("RuntimeError", lambda: Planted("an SDK has a bug")),
+    *_lost("none"),
+)
+_REFUSED = (
+    Fail("Denied", lambda: Denied("not allowed")),
+    Fail("Invalid", lambda: Invalid("never")),
+)
+_EMPTY = (
+    Fail("OutOfCapacity", lambda: OutOfCapacity("empty", "zone")),
+    Fail("OutOfCapacity region", lambda: OutOfCapacity("empty", "region")),
+    Fail("OutOfQuota", lambda: OutOfQuota("used up", "cloud")),
+)
+_STORE = (
+    Fail("StoreError", lambda: StoreError("503")),
+    Fail("CasFailed", lambda: CasFailed("lost")),
+    Fail("Corrupt", lambda: Corrupt("HEAD is unreadable")),
+    Fail("TimeoutError", TimeoutError),
+    Fail("RuntimeError", lambda: Planted("a bug")),
+    Fail("StoreError", lambda: StoreError("the reply was lost"), "done"),
+    Fail("TimeoutError", TimeoutError, "done"),
+    Fail("TimeoutError", TimeoutError, "late", 50.0),
+)
+AHEAD = Fail("Conflict", lambda: Conflict("HEAD is ahead"))
+
+# A request may be under way for less than `Rules.forget_after_s`; 170 s is the worst that is promised to be survived.
+FAILURES: Mapping[str, tuple[Fail, ...]] = {
+    "create": (*_TRANSIENT, *_REFUSED, *_EMPTY, *_lost("done"), *_lost("late", 50.0), *_lost("late", 170.0)),
+    "find": (*_TRANSIENT, *_REFUSED),
+    "delete": (*_TRANSIENT, *_REFUSED, *_lost("done"), *_lost("late", 50.0)),
+    "fence": _STORE,
+    "list": (*_TRANSIENT, *_REFUSED),
+    "collect": (*_TRANSIENT, *_REFUSED, *_lost("done")),
+}

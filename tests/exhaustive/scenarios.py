@@ -1,0 +1,380 @@
+"""The lives of a job that are looked at exhaustively: what happens from outside, when, and how it has to end.
+
+What happens from outside waits for a state of the rows and not for a turn, since mischief shifts time. States are
+waited for with "or later", since a pass after an outage may go through several at once.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker.core.model import Job, JobState, Placement, PlacementState, Purpose
+from broker.jobs.submit import cancel
+from broker.policy.load import PolicySet
+from broker.store.access import PAUSED
+from lab.faults import Fault, FaultKind
+from lab.machines import EndedBy
+from lab.world import World
+from tests.exhaustive.crew import Part
+from tests.exhaustive.rows import Disk
+
+AWS_NEAR = "aws/use1-az6/p5.4xlarge/spot"
+AWS_FAR = "aws/use1-az1/p5.4xlarge/spot"
+GCP = "gcp/us-central1-a/a3-highgpu-1g/spot"
+PRICES = {AWS_NEAR: "3.00", AWS_FAR: "6.00", "gcp/us-central1-*/a3-highgpu-1g/spot": "5.00"}
+_POLICY = """\
+policy: exhaustive
+mode: {mode}
+objective: cheapest
+candidates: {{max_quote_age: 10m}}
+place: {{order: [spot, on_demand]}}
+migrate: {{min_saving: 20%, min_saving_usd: 0, max_payback: 6h, hold: 20s, cooldown: 1m}}
+verify: {{on_inconclusive: accept}}
+limits: {{migrations_per_job_per_day: 20}}
+"""
+_ORDER = list(PlacementState)
+
+
+def _policies() -> dict[str, PolicySet]:
+    """Read once: a policy never changes, only which of these is in force."""
+    found = {}
+    with tempfile.TemporaryDirectory() as root:
+        for name in ("act", "observe", "removed"):
+            folder = Path(root) / name
+            folder.mkdir()
+            if name != "removed":
+                (folder / "exhaustive.yaml").write_text(_POLICY.format(mode=name))
+            found[name] = PolicySet(folder)
+            assert not found[name].errors, found[name].errors
+    return found
+
+
+POLICIES = _policies()
+
+
+class Outside:
+    """What scripts see, and what they can do."""
+
+    world: World
+    finish: bool
+    job_id: str
+    turns: int
+
+    def disk_now(self) -> Disk:
+        """The committed rows."""
+        raise NotImplementedError
+
+    def use_policies(self, name: str) -> None:
+        """Edit the policy folder."""
+        raise NotImplementedError
+
+    @property
+    def store(self) -> Any:
+        """Of the daemon that runs."""
+        raise NotImplementedError
+
+    @property
+    def job(self) -> Job:
+        """The one job."""
+        return self.disk_now().jobs[self.job_id]
+
+    def placements(self, *purposes: Purpose) -> list[Placement]:
+        """By attempt, of these purposes or of all."""
+        found = sorted(self.disk_now().placements.values(), key=lambda p: p.attempt)
+        return [p for p in found if not purposes or p.purpose in purposes]
+
+    def training(self) -> Placement | None:
+        """The placement that trains and has committed."""
+        generation = self.job.commit.generation if self.job.commit else 0
+        return next(
+            (p for p in self.placements() if p.state == PlacementState.ACTIVE and p.generation == generation),
+            None,
+        )
+
+    def machine_ids(self, placement: Placement) -> list[str]:
+        """Its machines at the cloud."""
+        tokens = {n.token for n in self.disk_now().nodes.values() if n.placement_id == placement.id}
+        return [m.id for m in self.world.machines() if m.labels["token"] in tokens]
+
+    def end_from_inside(self, machine_id: str) -> None:
+        """The dead-man switch."""
+        self.world.terminate(machine_id, EndedBy.NODE)
+
+
+When = Callable[[Outside], bool]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that a person or a cloud does, once, when its time has come."""
+
+    name: str
+    when: When
+    act: Callable[[Any], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """A life of a job.
+
+    Attributes:
+        ends: State of the job at the end.
+        parts: What agents do, by the purpose of their placement.
+        faults: What the clouds do wrong without any mischief.
+        reached: What must have been the case at the end of a run without mischief, or the scenario tests nothing.
+    """
+
+    name: str
+    script: Sequence[Step]
+    ends: JobState = JobState.SUCCEEDED
+    nodes: int = 1
+    parts: Mapping[Purpose, Part] = field(default_factory=dict)
+    faults: Sequence[Fault] = ()
+    reached: When = lambda _: True
+
+    def part(self, placement: Placement | None) -> Part:
+        """Of the agents of a placement."""
+        return Part() if placement is None else self.parts.get(placement.purpose, Part())
+
+
+# -- when -------------------------------------------------------------------------------------------------------------
+
+
+def trains(outside: Outside) -> bool:
+    """A copy trains and has committed."""
+    return outside.training() is not None
+
+
+def at_least(state: PlacementState, *purposes: Purpose) -> When:
+    """The newest placement of these purposes is in this state or beyond."""
+
+    def holds(outside: Outside) -> bool:
+        found = outside.placements(*purposes)
+        return bool(found) and _ORDER.index(found[-1].state) >= _ORDER.index(state)
+
+    return holds
+
+
+def trains_as(*purposes: Purpose) -> When:
+    """The copy that trains came for one of these reasons."""
+
+    def holds(outside: Outside) -> bool:
+        training = outside.training()
+        return training is not None and training.purpose in purposes
+
+    return holds
+
+
+def draining(outside: Outside) -> bool:
+    """A move has come so far that the old copy has been asked to stop, or farther."""
+    moves = outside.placements(Purpose.MOVE)
+    return any(p.cut is not None for p in outside.placements()) or any(
+        p.state in (PlacementState.ACTIVE, PlacementState.RELEASING, PlacementState.GONE) for p in moves
+    )
+
+
+def settled_or_lost(outside: Outside) -> bool:
+    """`settled`, or there is nothing left that could settle."""
+    return settled(outside) or all(p.state == PlacementState.GONE for p in outside.placements())
+
+
+def settled(outside: Outside) -> bool:
+    """Something trains, and every move has succeeded or been given up; at least one has been tried."""
+    moves = outside.placements(Purpose.MOVE)
+    done = all(p.state in (PlacementState.ACTIVE, PlacementState.GONE) for p in moves)
+    return bool(moves) and done and trains(outside)
+
+
+# -- what -------------------------------------------------------------------------------------------------------------
+
+
+def dearer_here(outside: Outside) -> None:
+    """Prices after which a move pays, wherever it trains."""
+    training = outside.training()
+    assert training is not None
+    elsewhere = [key for key in (GCP, AWS_NEAR, AWS_FAR) if key != training.offer.key]
+    outside.world.set_price(training.offer.key, 5_700_000)
+    for key, price in zip(elsewhere, (2_400_000, 2_600_000), strict=True):
+        outside.world.set_price(key, price)
+
+
+def finish(outside: Outside) -> None:
+    """The job's work is done: whichever copy trains exits next."""
+    outside.finish = True
+
+
+def cancel_job(outside: Outside) -> None:
+    """What `broker cancel` does."""
+    with outside.store.write() as tx:
+        job = tx.job(outside.job_id)
+        if not job.state.final:
+            cancel(tx, job, "ada", tx.now_ms)
+
+
+def take_back(notice_s: int) -> Callable[[Outside], None]:
+    """The cloud wants the training machine back."""
+
+    def act(outside: Outside) -> None:
+        training = outside.training()
+        assert training is not None
+        for machine_id in outside.machine_ids(training):
+            outside.world.interrupt(machine_id, notice_s)
+
+    return act
+
+
+def pause(value: bool) -> Callable[[Outside], None]:
+    """`broker pause` and `broker resume`."""
+
+    def act(outside: Outside) -> None:
+        with outside.store.write() as tx:
+            tx.set_switch(PAUSED, value, by="ada", reason="invoice")
+
+    return act
+
+
+# -- the lives --------------------------------------------------------------------------------------------------------
+
+_MOVE = (Step("prices change", trains, dearer_here),)
+_FINISH = Step("its work is done", settled, finish)
+_DEAF = Part(handles_term=False)
+_RUDE = {Purpose.PLACE: _DEAF, Purpose.MOVE: _DEAF, Purpose.RECOVER: _DEAF}
+
+
+def _moved(outside: Outside) -> bool:
+    return [p.active_at_ms is not None for p in outside.placements(Purpose.MOVE)] == [True]
+
+
+def _recovered(outside: Outside) -> bool:
+    return any(p.active_at_ms is not None for p in outside.placements(Purpose.RECOVER))
+
+
+def _cancelled(name: str, *before: Step, when: When, **more: Any) -> Scenario:
+    step = Step("cancel", when, cancel_job)
+    return Scenario(f"cancel {name}", (*before, step), JobState.CANCELLED, **more)
+
+
+def _during_move(name: str, what: str, when: When, act: Callable[[Any], None], **more: Any) -> Scenario:
+    steps = (*_MOVE, Step(what, when, act), *([] if act is finish else [_FINISH]))
+    return Scenario(f"{what} {name}", steps, **more)
+
+
+def _policy(name: str) -> Callable[[Outside], None]:
+    return lambda outside: outside.use_policies(name)
+
+
+def _removed(name: str, when: When) -> Scenario:
+    """Without a policy nothing new is placed, so it comes back in the end: an outage may have cost the job its place."""
+    removed, back = (
+        Step("policy removed", when, _policy("removed")),
+        Step("back", settled_or_lost, _policy("act")),
+    )
+    return Scenario(f"policy removed {name}", (*_MOVE, removed, back, _FINISH), reached=_moved)
+
+
+_LIVES = (
+    Scenario("place", (Step("its work is done", trains, finish),)),
+    Scenario("move", (*_MOVE, _FINISH), reached=_moved),
+    Scenario("move boundary cut", (*_MOVE, _FINISH), parts=_RUDE, reached=_moved),
+    Scenario(
+        "move refused by the probe",
+        (*_MOVE, _FINISH),
+        parts={Purpose.MOVE: Part(verdict="reject")},
+        reached=lambda o: len(o.placements(Purpose.MOVE)) > 0 and not _moved(o),
+    ),
+    Scenario(
+        "interruption with notice",
+        (
+            Step("notice", trains, take_back(120)),
+            Step("its work is done", trains_as(Purpose.RECOVER), finish),
+        ),
+        reached=_recovered,
+    ),
+    Scenario(
+        "interruption without notice",
+        (
+            Step("taken back", trains, take_back(0)),
+            Step("its work is done", trains_as(Purpose.RECOVER), finish),
+        ),
+        reached=_recovered,
+    ),
+    Scenario(
+        "silence",
+        (Step("its work is done", trains_as(Purpose.RECOVER), finish),),
+        parts={Purpose.PLACE: Part(silent=True)},
+        reached=_recovered,
+    ),
+    Scenario(
+        "start fails",
+        (),
+        JobState.FAILED,
+        parts={Purpose.PLACE: Part(start_error="no such file")},
+    ),
+    Scenario(
+        "pause",
+        (
+            Step("pause", at_least(PlacementState.INTENDED), pause(True)),
+            Step("resume", lambda o: o.turns > 5, pause(False)),
+            Step("its work is done", trains, finish),
+        ),
+    ),
+    # cancel in each state
+    _cancelled("queued", when=lambda _: True),
+    _cancelled("intended", when=at_least(PlacementState.INTENDED)),
+    _cancelled(
+        "unknown",
+        when=lambda o: any(n.create_sent_at_ms for n in o.disk_now().nodes.values()),
+        faults=(Fault("aws", "create", FaultKind.REPLY_LOST),),
+    ),
+    _cancelled(
+        "unknown, never arrived",
+        when=lambda o: any(n.create_sent_at_ms for n in o.disk_now().nodes.values()),
+        faults=(Fault("aws", "create", FaultKind.REQUEST_LOST),),
+    ),
+    _cancelled("requested", when=at_least(PlacementState.REQUESTED)),
+    _cancelled("booting", when=at_least(PlacementState.BOOTING)),
+    _cancelled("probing", when=at_least(PlacementState.PROBING)),
+    _cancelled("active", when=at_least(PlacementState.ACTIVE)),
+    _cancelled("running", when=trains),
+    _cancelled("running, does not save", when=trains, parts=_RUDE),
+    _cancelled("moving, lands", *_MOVE, when=at_least(PlacementState.BOOTING, Purpose.MOVE)),
+    _cancelled("moving, drains", *_MOVE, when=draining),
+    _cancelled(
+        "recovering",
+        Step("taken back", trains, take_back(0)),
+        when=at_least(PlacementState.PROBING, Purpose.RECOVER),
+    ),
+    # hand-over
+    _during_move(
+        "while the move is intended", "finish", at_least(PlacementState.INTENDED, Purpose.MOVE), finish
+    ),
+    _during_move("while the move lands", "finish", at_least(PlacementState.PROBING, Purpose.MOVE), finish),
+    _during_move("while the old drains", "finish", draining, finish),
+    _during_move("after the fence of a boundary cut", "finish", draining, finish, parts=_RUDE),
+    _during_move(
+        "while the move lands",
+        "observe",
+        at_least(PlacementState.REQUESTED, Purpose.MOVE),
+        _policy("observe"),
+    ),
+    _during_move("while the old drains", "observe", draining, _policy("observe")),
+    _removed("while the move lands", at_least(PlacementState.REQUESTED, Purpose.MOVE)),
+    _removed("while the old drains", draining),
+    # gangs
+    Scenario("gang", (*_MOVE, _FINISH), nodes=2, reached=_moved),
+    _cancelled("gang", when=at_least(PlacementState.BOOTING), nodes=2),
+    Scenario(
+        "gang loses a node",
+        (
+            Step("one is taken back", trains, lambda o: o.world.interrupt(o.machine_ids(o.training())[1], 0)),
+            Step("its work is done", trains_as(Purpose.RECOVER), finish),
+        ),
+        nodes=2,
+        reached=_recovered,
+    ),
+)
+
+SCENARIOS: Mapping[str, Scenario] = {life.name: life for life in _LIVES}
+assert len(SCENARIOS) == len(_LIVES), "two scenarios of one name"
