@@ -50,6 +50,8 @@ def settle_find(plan: Plan, node: Node, outcome: Outcome) -> None:
     if outcome is not None:
         _seen(plan, node, outcome)
         return
+    if node.state != NodeState.UNKNOWN and _within_list_lag(plan, node):
+        return  # it has been taken and may not be listed yet: a denial is no word either
     count = node.gone_confirmations + 1
     if node.state not in (NodeState.UNKNOWN, NodeState.GONE) and count >= plan.rules.gone_confirmations:
         # The cloud keeps no record of the end; the meter stopped at the latest when it first denied the node.
@@ -61,6 +63,11 @@ def settle_find(plan: Plan, node: Node, outcome: Outcome) -> None:
         plan.node(node, gone_confirmations=count, **fields)
         return
     plan.node(node, gone_confirmations=count)
+
+
+def _within_list_lag(plan: Plan, node: Node) -> bool:
+    sent_ms = node.create_sent_at_ms or node.created_at_ms
+    return plan.now_ms - sent_ms <= plan.rules.resend_after_s * 1000
 
 
 def _seen(plan: Plan, node: Node, seen: CloudNode) -> None:
