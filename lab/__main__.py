@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> int:
     """Run a lab until it is told to end."""
-    given = _arguments()
+    given = parser().parse_args()
     if given.die_with_parent and not _die_with_parent():
         return 1
     folder: Path = given.dir.resolve()
@@ -53,7 +53,8 @@ def main() -> int:
     return 0
 
 
-def _arguments() -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m lab", description="Simulated clouds with real processes."
     )
@@ -69,7 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--die-with-parent", action="store_true", help="end when the process that started it ends"
     )
-    return parser.parse_args()
+    return parser
 
 
 def _die_with_parent() -> bool:

@@ -33,7 +33,7 @@ START_TIMEOUT_S = 30.0
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; 0, or 1 with a line about what is wrong."""
-    given = _parser().parse_args(arguments)
+    given = parser().parse_args(arguments)
     run: Callable[[LabClient, argparse.Namespace], None] = given.run
     try:
         run(_open(given.dir), given)
@@ -105,7 +105,9 @@ def _console(lab: LabClient, given: argparse.Namespace) -> None:
 def _bill(lab: LabClient, _: argparse.Namespace) -> None:
     truth = lab.truth()
     for line in truth["lines"]:
-        print(f"{line['machine']:<20} {line['offer_key']:<44} {line['seconds']} s  {_usd(line['cost_micro_usd'])}")
+        print(
+            f"{line['machine']:<20} {line['offer_key']:<44} {line['seconds']} s  {_usd(line['cost_micro_usd'])}"
+        )
     print(f"in all {_usd(truth['total_micro_usd'])}")
 
 
@@ -132,7 +134,7 @@ def _machine(lab: LabClient, named: str) -> str:
     return str(living[0]["id"])
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m lab.ctl", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -9,7 +9,7 @@ TOP = {
     "image": "install what you need in setup",
     "secrets": "let the job fetch its secrets itself, with a role of its node or a token in env",
     "metrics": "append JSON lines with step, total_steps, epoch and loss to $BROKER_METRICS",
-    "notify": "follow `broker events`",
+    "notify": "follow GET /api/v1/events",
     "hooks": "put the commands into setup or run",
     "preemptible_by": "choose a lower priority",
 }

@@ -1,14 +1,11 @@
-"""Commands that need no daemon, what `broker` costs to start, and the files in deploy/."""
+"""Commands that need no daemon and what `broker` costs to start.."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from broker.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
@@ -127,21 +124,3 @@ def test_probe_here_judges_no_cpu(cli):
     assert (report["schema"], report["profile"]) == ("gpu-probe/1", "quick")
     assert report["verdict"] != "accept" or report["hardware_verified"]
     assert code == (0 if report["verdict"] == "accept" else 1)
-
-
-def test_the_example_configuration_shows_every_default(monkeypatch):
-    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
-    text = (ROOT / "deploy" / "broker.toml").read_text()
-    assert Settings.parse(text, "deploy/broker.toml") == Settings.parse("")
-    shown = re.sub(r"^# (\[clouds\.aws\]|\w+ = .*)$", r"\1", text, flags=re.MULTILINE)
-    full = Settings.parse(shown, "deploy/broker.toml", folder=Path("/etc/broker"))
-    assert full.timing == Settings.parse("").timing
-    assert full.store.kind == "s3"
-    assert full.clouds["aws"].options == {"regions": ["us-east-1", "us-east-2"]}
-
-
-def test_the_unit_file_names_what_exists(cli):
-    unit = (ROOT / "deploy" / "systemd" / "broker.service").read_text()
-    assert "ExecStart=/opt/broker/bin/broker serve --config /etc/broker/broker.toml" in unit
-    assert {"Type=notify", "StateDirectory=broker"} <= set(unit.splitlines())
-    assert cli("serve", "--help")[0] == 0

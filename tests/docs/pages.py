@@ -29,7 +29,7 @@ class Block:
         page: Relative to the repository.
         line: Of the opening fence.
         marker: ``run``, ``file``, ``needs`` from the comment above it, or empty.
-        what: Of the marker: which file, what it needs.
+        what: Of the marker: how the last command exits, which file, what it needs.
     """
 
     page: str

@@ -66,18 +66,18 @@ class Shell:
         os.close(self._script)
         os.close(self._terminal)
 
-    def run(self, command: Command, timeout_s: float = 60.0) -> str:
+    def run(self, command: Command, timeout_s: float = 60.0, code: int = 0) -> str:
         """Run a command; returns what it and the jobs in the background have printed.
 
         Raises:
-            ShellError: it failed, was not over in time, or its output lacks a line of the page.
+            ShellError: it ended with another code, was not over in time, or its output lacks a line of the page.
         """
-        printed = self._answer(command.line, timeout_s)
+        printed = self._answer(command.line, timeout_s, code)
         if missing := first_missing(command.prints, printed):
             raise ShellError(f"$ {command.line}\nprinted\n{printed}\nwithout the line\n{missing}")
         return printed
 
-    def _answer(self, line: str, timeout_s: float) -> str:
+    def _answer(self, line: str, timeout_s: float, code: int) -> str:
         mark = secrets.token_hex(8)
         self._send(f"{line}\nprintf '%s %s\\n' {mark} $?")
         seen, deadline = "", time.monotonic() + timeout_s
@@ -91,7 +91,7 @@ class Shell:
             except OSError as error:
                 raise ShellError(f"$ {line}\nended the shell; it printed\n{seen}") from error
         printed = _ESCAPES.sub("", seen[: end.start()].replace("\r\n", "\n"))
-        if end[1] != "0":
+        if int(end[1]) != code:
             raise ShellError(f"$ {line}\nended with {end[1]}; it printed\n{printed}")
         return printed
 

@@ -7,7 +7,7 @@ import pytest
 from tests.docs.pages import ROOT, blocks
 from tests.docs.shell import Shell
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("lab"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.xdist_group("lab"), pytest.mark.timeout(240)]
 
 
 def test_every_command_does_what_the_page_says(clone: Path, reader: dict[str, str]) -> None:

@@ -1,0 +1,46 @@
+"""Every piece of a file on every page is one that its reader takes."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.jobs.spec import parse_job
+from broker.policy.load import mistakes
+from broker.settings import Settings
+from providers.registry import vendor_endpoints
+from tests.docs.pages import Block, blocks, pages
+
+ALL = [block for page in pages() for block in blocks(page)]
+
+
+def of(language: str) -> list[Block]:
+    return [block for block in ALL if block.language == language]
+
+
+@pytest.mark.parametrize("block", of("toml"), ids=str)
+def test_settings(block: Block, tmp_path: Path) -> None:
+    settings = Settings.parse(block.text, str(block), tmp_path)
+    for cloud, section in settings.open_clouds.items():
+        vendor_endpoints(cloud, section.options)  # reads the options strictly
+
+
+@pytest.mark.parametrize("block", of("yaml"), ids=str)
+def test_jobs_and_policies(block: Block, tmp_path: Path) -> None:
+    if block.text.startswith("policy:"):
+        assert mistakes(block.text, str(block)) == []
+    else:
+        for script in ("train.py", "count.py"):
+            (tmp_path / script).touch()
+        parse_job(block.text, str(block), tmp_path)
+
+
+@pytest.mark.parametrize("block", of("json"), ids=str)
+def test_json(block: Block) -> None:
+    json.loads(block.text)
+
+
+@pytest.mark.parametrize("block", of("python"), ids=str)
+def test_python(block: Block) -> None:
+    ast.parse(block.text)
