@@ -9,7 +9,7 @@ class Kind(StrEnum):
 
     UNKNOWN = "unknown"  # a machine with our tag whose token no row has
     RELEASED = "released"  # a machine with our tag whose row is final
-    NEWER = "newer"  # a machine that was made after the last event of our log
+    NEWER = "newer"  # a machine that was made by an event which our log does not have
     DENIED = "denied"  # a row that runs, and its cloud knows of no such machine
     OVERDUE = "overdue"  # a machine that we have been deleting for too long
     UNENDED = "unended"  # a segment without an end, though its row is final and its machine gone

@@ -15,6 +15,8 @@ from broker.core.time import format_duration
 from broker.migration.rules import Rules
 
 STORE = "store"
+# The event that a node's tag names: `broker.migration.decide` writes it with the node's row.
+INTENT = "placement.intended"
 _RUNS = (NodeState.REQUESTED, NodeState.RUNNING, NodeState.UNREACHABLE)
 
 
@@ -25,7 +27,7 @@ class Orphans:
     Attributes:
         unowned: Past the grace: to be ended.
         waiting: Within the grace, or of unknown age.
-        newer: Made after the last event of our log.
+        newer: Made by an event that our log does not have: it is an older copy.
     """
 
     unowned: tuple[CloudNode, ...] = ()
@@ -33,10 +35,34 @@ class Orphans:
     newer: tuple[CloudNode, ...] = ()
 
 
+@dataclass(frozen=True)
+class Log:
+    """What the event log knows of the tags that machines carry.
+
+    Attributes:
+        last_seq: Number of its newest event.
+        caught_up_to: Up to this number an operator has accepted that events are missing.
+        kinds: Kind of event by number, for the numbers on tags; a number without an event is not a key.
+    """
+
+    last_seq: int
+    caught_up_to: int = 0
+    kinds: Mapping[int, str] = field(default_factory=dict)
+
+    def foreign(self, seq: int) -> bool:
+        """Whether the event that made a machine is not in this log.
+
+        Numbers alone would not do: a restored log grows, and soon has other events under the same numbers.
+        """
+        if seq <= self.caught_up_to:
+            return False  # also 0: no number on the tag
+        return seq > self.last_seq or self.kinds.get(seq) != INTENT
+
+
 def orphans(
     listed: Iterable[CloudNode],
     row: Callable[[str], Node | None],
-    last_seq: int,
+    log: Log,
     installation_id: str,
     now_ms: int,
     rules: Rules,
@@ -45,7 +71,6 @@ def orphans(
 
     Args:
         row: The node of a token.
-        last_seq: Number of the newest event.
     """
     unowned, waiting, newer = [], [], []
     for machine in listed:
@@ -54,7 +79,7 @@ def orphans(
         node = row(machine.token)
         if node is not None and node.state != NodeState.GONE:
             continue
-        if machine.event_seq > last_seq:
+        if node is None and log.foreign(machine.event_seq):
             newer.append(machine)
         elif 0 < machine.created_at_ms < now_ms - rules.collect_grace_s * 1000:
             unowned.append(machine)
@@ -68,13 +93,14 @@ class Rows:
     """The rows that an audit needs, of one moment.
 
     Attributes:
+        log: Of the events.
         nodes: All of them, final ones too, by token.
         placements: Open ones, by id.
         jobs: All of them, by id.
     """
 
     installation_id: str
-    last_seq: int
+    log: Log
     nodes: Mapping[str, Node]
     placements: Mapping[str, Placement]
     jobs: Mapping[str, Job]
@@ -119,9 +145,9 @@ def compare(outside: Outside, rows: Rows, now_ms: int, rules: Rules) -> Audit:
     found: list[Discrepancy] = []
     for cloud in sorted(outside.listed):
         sorted_out = orphans(
-            outside.listed[cloud], rows.nodes.get, rows.last_seq, rows.installation_id, now_ms, rules
+            outside.listed[cloud], rows.nodes.get, rows.log, rows.installation_id, now_ms, rules
         )
-        found += describe(sorted_out, rows.nodes.get, rows.last_seq, now_ms, rules)
+        found += describe(sorted_out, rows.nodes.get, now_ms, rules)
     found += _overdue(outside, rows, now_ms, rules)
     for node in doubtful(outside.listed, rows.nodes.values(), now_ms, rules):
         if node.token in outside.looked_up:
@@ -131,7 +157,7 @@ def compare(outside: Outside, rows: Rows, now_ms: int, rules: Rules) -> Audit:
 
 
 def describe(
-    found: Orphans, row: Callable[[str], Node | None], last_seq: int, now_ms: int, rules: Rules
+    found: Orphans, row: Callable[[str], Node | None], now_ms: int, rules: Rules
 ) -> list[Discrepancy]:
     """Orphans in words."""
     grace = format_duration(rules.collect_grace_s)
@@ -144,7 +170,7 @@ def describe(
             m,
             row,
             Act.LATCH,
-            f"made by event {m.event_seq}, the log ends at {last_seq}: is this database a restored one?",
+            f"made by event {m.event_seq}, which is not in our log: is this database a restored one?",
             Kind.NEWER,
         )
         for m in found.newer

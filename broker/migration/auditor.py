@@ -16,7 +16,7 @@ from broker.core.model import EndedBy, Event, Job, Node, NodeState
 from broker.core.ports import CloudNode
 from broker.migration.adopt import catch_up
 from broker.migration.audit import STORE, Outside, Rows, compare, doubtful
-from broker.migration.collect import Collector
+from broker.migration.collect import Collector, read_log
 from broker.migration.reconcile import CALL_TIMEOUT_S, latch_report_only
 from broker.store.access import REPORT_ONLY
 from broker.store.state import Tx
@@ -103,7 +103,7 @@ class Auditor:
         heads = {job_id: generation for job_id, generation in outside.heads.items() if generation}
         now_ms = self.collector.clock.now_ms()
         with self.collector.store.write() as tx:
-            tx.skip_events(max(ours, default=0))
+            tx.catch_up(max(ours, default=0), by)
             jobs, placements = tx.jobs(open_only=True), tx.placements(open_only=True)
             nodes = tx.nodes(open_only=True)
             for value in catch_up(jobs, placements, nodes, heads, now_ms, self.collector.rules):
@@ -160,7 +160,8 @@ class Auditor:
         except (StoreError, TimeoutError) as error:
             unasked[STORE] = str(error) or "no answer in time"
         with self.collector.store.read() as tx:
-            rows = _rows(tx, self.collector.store.installation_id)
+            machines = [machine for machines in listed.values() for machine in machines]
+            rows = _rows(tx, self.collector.store.installation_id, machines)
         now_ms, rules = self.collector.clock.now_ms(), self.collector.rules
         looked_up = await self._look_up(doubtful(listed, rows.nodes.values(), now_ms, rules))
         return Outside(listed, unasked, looked_up, heads, prefixes), rows
@@ -222,11 +223,11 @@ class Auditor:
         return heads
 
 
-def _rows(tx: Tx, installation_id: str) -> Rows:
+def _rows(tx: Tx, installation_id: str, machines: Iterable[CloudNode]) -> Rows:
     latch = next((s for s in tx.switches() if s.name == REPORT_ONLY and s.value), None)
     return Rows(
         installation_id=installation_id,
-        last_seq=tx.last_seq(),
+        log=read_log(tx, machines),
         nodes={node.token: node for node in tx.nodes()},
         placements={placement.id: placement for placement in tx.placements(open_only=True)},
         jobs={job.id: job for job in tx.jobs()},

@@ -5,12 +5,12 @@ machine in the list has a row that we are about to read; the other way round, a 
 would look like an orphan and a running job would be killed.
 
 A machine is ended on two witnesses only: it carries our installation's tag, and its token is unknown to the rows or
-final there, and it is older than the grace. A tag whose event number is newer than our log means that the *rows* are
-the old ones (a restored backup): then nothing is ended, and report-only is latched.
+final there, and it is older than the grace. A tag with the number of an event that is not in our log means that the
+*rows* are the old ones (a restored backup): then nothing is ended, and report-only is latched.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -20,12 +20,12 @@ from broker.core.errors import ProviderError
 from broker.core.model import Event
 from broker.core.ports import Clock, CloudNode, Provider
 from broker.core.time import format_duration
-from broker.migration.audit import Orphans, describe, orphans
+from broker.migration.audit import Log, Orphans, describe, orphans
 from broker.migration.blocking import Blocking
 from broker.migration.reconcile import CALL_TIMEOUT_S, latch_report_only
 from broker.migration.rules import Rules
 from broker.store.access import REPORT_ONLY
-from broker.store.state import StateStore
+from broker.store.state import StateStore, Tx
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +83,7 @@ class Collector:
             found = [
                 discrepancy
                 for sweep in self.sweeps.values()
-                for discrepancy in describe(sweep.orphans, tx.node, tx.last_seq(), now_ms, self.rules)
+                for discrepancy in describe(sweep.orphans, tx.node, now_ms, self.rules)
             ]
             latch = next((s.reason for s in tx.switches() if s.name == REPORT_ONLY and s.value), None)
         asked = tuple(
@@ -140,10 +140,18 @@ class Collector:
             self.sweeps[cloud] = Sweep(before.at_ms, before.orphans, str(error) or "no answer in time")
             return
         with self.store.read() as tx:
+            log_of_tags = read_log(tx, listed)
             found = orphans(
-                listed, tx.node, tx.last_seq(), self.store.installation_id, self.clock.now_ms(), self.rules
+                listed, tx.node, log_of_tags, self.store.installation_id, self.clock.now_ms(), self.rules
             )
         self.sweeps[cloud] = Sweep(now_ms, found)
         if found.newer:
             tokens = ", ".join(machine.token for machine in found.newer[:3])
             latch_report_only(self.store, f"{cloud} runs nodes that are newer than this database: {tokens}")
+
+
+def read_log(tx: Tx, machines: Iterable[CloudNode]) -> Log:
+    """What the log says of the events that made those of the machines which no row knows: mostly none."""
+    numbers = {machine.event_seq for machine in machines if tx.node(machine.token) is None}
+    kinds = {seq: kind for seq in numbers if (kind := tx.event_kind(seq)) is not None}
+    return Log(tx.last_seq(), tx.caught_up_to() if numbers else 0, kinds)

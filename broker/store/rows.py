@@ -30,6 +30,8 @@ _STATES: dict[type[Saved], type[JobState | PlacementState | NodeState]] = {
 }
 _OPEN_JOBS = [state.value for state in JobState if not state.final]
 
+CAUGHT_UP = "log.caught_up"
+
 V = TypeVar("V", Job, Placement, Node, Decision, Event)
 
 
@@ -157,16 +159,28 @@ class Rows:
             query = query.where(EventRow.project_id == project_id)
         return [_value(Event, row) for row in self._session.exec(query)]
 
-    def skip_events(self, seq: int) -> None:
-        """Number the events to come above `seq`, as if the missing ones had happened: for a restored database."""
-        last = self.last_seq()
-        if seq <= last:
-            return
-        data = {"after": last}
-        skipped = Event("log.skipped", self._clock.now_ms(), data=data, seq=seq)
-        self._session.add(EventRow(**to_plain(skipped)))
+    def event_kind(self, seq: int) -> str | None:
+        """Kind of one event, or None when there is none of that number."""
+        row = self._session.get(EventRow, seq)
+        return None if row is None else row.kind
+
+    def caught_up_to(self) -> int:
+        """Number of the last `catch_up`; 0 when there has been none."""
+        newest = select(func.max(EventRow.seq)).where(EventRow.kind == CAUGHT_UP)
+        return self._session.exec(newest).one() or 0
+
+    def catch_up(self, seq: int, actor: str) -> int:
+        """Go on numbering events above `seq`: a restored database leaves out what it does not know.
+
+        Returns:
+            Number of the event that says so; every event of the world that was left out has a lower one.
+        """
+        number = max(seq, self.last_seq() + 1)
+        event = Event(CAUGHT_UP, self._clock.now_ms(), actor, data={"after": self.last_seq()}, seq=number)
+        self._session.add(EventRow(**to_plain(event)))
         self._session.flush()
-        self.last_emitted = seq
+        self.last_emitted = number
+        return number
 
     def last_seq(self) -> int:
         """Number of the newest event; 0 when there is none. A tag above it unmasks a restored database."""

@@ -9,7 +9,7 @@ from broker.core.model import EndedBy, Job, Node, NodeState, Placement, Placemen
 from broker.core.ports import CloudNode, CloudState
 from broker.core.spec import GpuRequest, JobSpec, Resources
 from broker.migration.adopt import catch_up
-from broker.migration.audit import Outside, Rows, compare, doubtful
+from broker.migration.audit import INTENT, Log, Outside, Rows, compare, doubtful
 from broker.migration.rules import Rules
 from tests.unit.migration.scene import AWS
 
@@ -37,11 +37,19 @@ def node(state: NodeState = NodeState.RUNNING, at_ms: int = OLD_MS, **more) -> N
     )  # fmt: skip
 
 
-def audit(listed=(), rows=(), *, asked=("aws",), jobs=(JOB,), last_seq=9, **outside):
+def audit(
+    listed=(),
+    rows=(),
+    *,
+    asked=("aws",),
+    jobs=(JOB,),
+    log=Log(9, 0, {4: "node.running", 5: INTENT}),
+    **outside,
+):
     listed = {cloud: listed if cloud == "aws" else () for cloud in asked}
     return compare(
         Outside(listed, **outside),
-        Rows(OURS, last_seq, {n.token: n for n in rows}, {}, {j.id: j for j in jobs}),
+        Rows(OURS, log, {n.token: n for n in rows}, {}, {j.id: j for j in jobs}),
         NOW_MS,
         RULES,
     )
@@ -90,6 +98,25 @@ def test_what_agrees(listed, rows):
     found = audit(listed, rows)
     assert found.discrepancies == ()
     assert found.complete
+
+
+@pytest.mark.parametrize(
+    ("seq", "caught_up_to", "kind"),
+    [
+        (5, 0, Kind.UNKNOWN),  # our log knows that intent: a tag that was copied
+        (0, 0, Kind.UNKNOWN),  # no number on the tag
+        (4, 0, Kind.NEWER),  # the log has grown over that number since it was restored
+        (7, 0, Kind.NEWER),  # a number that was never given here
+        (10, 0, Kind.NEWER),
+        (10, 9, Kind.NEWER),
+        (10, 10, Kind.UNKNOWN),  # an operator has accepted that these are missing
+        (4, 10, Kind.UNKNOWN),
+    ],
+)
+def test_which_machines_are_newer_than_the_rows(seq, caught_up_to, kind):
+    log = Log(9, caught_up_to, {4: "node.running", 5: INTENT})
+    (found,) = audit([machine(seq=seq)], log=log).discrepancies
+    assert found.kind == kind
 
 
 def test_strangers_are_counted():

@@ -234,7 +234,7 @@ def test_an_observer_beside_the_acting_policy_records_and_does_nothing(island):
 # -- the collector ----------------------------------------------------------------------------------------------------
 
 
-def foreign(island, token="bk-" + "z" * 26 + "-0", installation=None, seq=1):
+def foreign(island, token="bk-" + "z" * 26 + "-0", installation=None, seq=0):
     offer = island.clouds["aws"].offer(AZ6)
     request = LaunchRequest(token, offer, "#!", installation or island.store.installation_id, seq)
     return island.clouds["aws"].create(request)

@@ -42,8 +42,11 @@ def running(island, **options):
     return job.id
 
 
-def plant(island, letter, installation=None, seq=0):
+def plant(island, letter, installation=None):
+    """A machine with tags that somebody has copied from one of ours, where there is one."""
     offer = island.clouds["aws"].offer(AZ6)
+    with island.store.read() as tx:
+        seq = next((node.event_seq for node in tx.nodes()), 0)
     token = "bk-" + letter * 26 + "-0"
     return island.clouds["aws"].create(
         LaunchRequest(token, offer, "#!", installation or island.store.installation_id, seq)

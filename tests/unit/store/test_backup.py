@@ -115,13 +115,17 @@ def test_it_is_whole_or_not_at_all(folder, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"state", "copy", "file"}
 
 
-def test_events_are_numbered_above_what_was_skipped(folder):
+def test_events_go_on_above_what_was_left_out(folder):
     _, state, _ = folder
     with state.write() as tx:
+        assert tx.caught_up_to() == 0
         first = tx.emit(Event("one", 0))
-        tx.skip_events(first + 100)
-        tx.skip_events(first)
-        assert tx.emit(Event("two", 0)) == first + 101
+        assert tx.catch_up(first + 100, "alan") == first + 100
+        assert tx.catch_up(first, "alan") == first + 101, "an event of its own, whatever the number"
+        assert tx.emit(Event("two", 0)) == first + 102
     with state.read() as tx:
-        assert [e.kind for e in tx.events(first)] == ["log.skipped", "two"]
-        assert tx.last_seq() == first + 101
+        assert [(e.kind, e.actor) for e in tx.events(first)] == [
+            ("log.caught_up", "alan"), ("log.caught_up", "alan"), ("two", "broker"),
+        ]  # fmt: skip
+        assert (tx.caught_up_to(), tx.last_seq()) == (first + 101, first + 102)
+        assert [tx.event_kind(n) for n in (first, first + 50, first + 102)] == ["one", None, "two"]
