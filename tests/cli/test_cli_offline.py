@@ -1,4 +1,4 @@
-"""Commands that need no daemon and what `broker` costs to start.."""
+"""Commands that need no daemon and what `broker` costs to start."""
 
 import json
 import subprocess
