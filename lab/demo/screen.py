@@ -105,8 +105,9 @@ def _job(story: Story) -> RenderableType:
 
 def _placements(story: Story) -> Table:
     table = Table(box=None, pad_edge=False, expand=True)
-    for name in ("placement", "offer", "state", "why"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for name, width in (("", 4), ("placement", 38), ("state", 10)):
+        table.add_column(name, width=width, no_wrap=True)
+    table.add_column("why", ratio=1, no_wrap=True, overflow="ellipsis")
     for placement in story.placements[-6:]:
         state = placement["state"]
         table.add_row(
@@ -117,7 +118,7 @@ def _placements(story: Story) -> Table:
 
 
 def _said(story: Story) -> Text:
-    text = Text("\n")
+    text = Text("\n", no_wrap=True, overflow="ellipsis")
     for at_ms, line in story.said[-_LINES:]:
         style = "yellow" if line.startswith("lab:") else "bold" if line.startswith("decision") else ""
         text.append(f"{_clock(at_ms, story)}  ", "dim")
