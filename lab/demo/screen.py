@@ -100,7 +100,7 @@ def _job(story: Story) -> RenderableType:
         (f"\njob {story.job['id']}  ", "bold"), (str(story.job["state"]), "bold green"),
         f"  step {step}/{total or '?'}  loss {progress.get('loss') or 0:.4f}  ", (sparkline(story.losses), "cyan"),
     )  # fmt: skip
-    return Group(head, ProgressBar(total=max(total, 1), completed=step, width=100))
+    return Group(head, ProgressBar(total=max(total, 1), completed=step, width=100), Text("\n"))
 
 
 def _placements(story: Story) -> Table:
