@@ -14,6 +14,7 @@ from broker.core.audit import Act, Kind
 from broker.core.errors import Refused, StoreError
 from broker.core.model import JobState, NodeState, PlacementState
 from broker.core.ports import LaunchRequest
+from broker.jobs.submit import cancel
 from broker.store.access import REPORT_ONLY
 from broker.store.backup import back_up
 from lab.faults import Fault, FaultKind
@@ -316,6 +317,22 @@ def test_a_copy_in_which_a_placement_was_landing_does_not_end_it(island):
     clear(island)
     island.until(lambda: island.job(job.id).state == JobState.RUNNING)
     assert (generation(island, job.id), living(island)) == (2, machines)
+
+
+def test_a_job_that_has_finished_since_can_be_cancelled_before_it_is_started_again(island):
+    job_id = running(island)
+    copy = take(island)
+    island.steps = island.committed[job_id] + 100
+    island.until(lambda: island.job(job_id).state == JobState.SUCCEEDED and not island.billed())
+    restore(island, copy)
+    assert island.job(job_id).state == JobState.RUNNING
+    with island.store.write() as tx:
+        cancel(tx, tx.job(job_id), "ada", island.clock.now_ms())
+    island.turn()
+    clear(island)
+    island.until(lambda: island.job(job_id).state == JobState.CANCELLED)
+    island.until(lambda: all(p.state == PlacementState.GONE for p in island.placements()))
+    assert len(island.world.machines()) == 1, "nothing was rented for it again"
 
 
 def generation_or_none(island, job_id):
