@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
 from tests.exhaustive.harness import Broken, Harness
-from tests.exhaustive.mischief import EVERY, FAILURES, Kill, Mischief, Point, Slow, Twice
+from tests.exhaustive.mischief import AHEAD, EVERY, FAILURES, LOOKING, Kill, Mischief, Point, Slow, Twice
 from tests.exhaustive.scenarios import Scenario
 
 OUTAGE_S = 900.0
@@ -107,10 +107,27 @@ def twice(run: Recorded) -> Iterator[Case]:
 
 
 def failures(run: Recorded) -> Iterator[Case]:
+    """See the module. Looking up fails in the same way whatever the error: here with one of the closed set and a bug."""
+    for number in run.effects():
+        kind = run.end.calls[number].kind
+        for failure in LOOKING if kind == "find" else FAILURES[kind]:
+            yield run, {number: failure}
+
+
+def lookups(run: Recorded) -> Iterator[Case]:
     """See the module."""
     for number in run.effects():
-        for failure in FAILURES[run.end.calls[number].kind]:
-            yield run, {number: failure}
+        if run.end.calls[number].kind == "find":
+            for failure in FAILURES["find"]:
+                if failure not in LOOKING:
+                    yield run, {number: failure}
+
+
+def ahead(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    for number in run.effects():
+        if run.end.calls[number].kind == "fence":
+            yield run, {number: AHEAD}
 
 
 def replies(run: Recorded) -> Iterator[Case]:
@@ -122,7 +139,8 @@ def replies(run: Recorded) -> Iterator[Case]:
 
 
 MODES: Mapping[str, Callable[[Recorded], Iterator[Case]]] = {
-    mode.__name__: mode for mode in (effects, outages, points, pairs, twice, failures, replies)
+    mode.__name__: mode
+    for mode in (effects, outages, points, pairs, twice, failures, lookups, ahead, replies)
 }
 
 

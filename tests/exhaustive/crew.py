@@ -4,6 +4,7 @@ They live as long as their machine, whether a daemon runs or not: without one th
 ends, and end their machine a dead-man time later.
 """
 
+import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -24,13 +25,16 @@ class Part:
         verdict: Of the probe.
         handles_term: The job saves when it is asked to stop.
         start_error: Preparing the job fails with this; empty for not at all.
-        silent: Says nothing from its first training on, as behind a broken network.
+        boot_s: From the machine's start to the agent's.
+        silent: Says nothing for `silent_s` from its first training on, as behind a broken network.
     """
 
     verdict: str = "accept"
     handles_term: bool = True
     start_error: str = ""
+    boot_s: float = 0.0
     silent: bool = False
+    silent_s: float = math.inf
 
 
 @dataclass
@@ -85,22 +89,28 @@ class Agent:
         """A process of the job runs here."""
         return self.beat.job.state == wire.JOB_RUNNING
 
-    def turn(self, seconds: float, now_ms: int, call: Link, notice_s: float | None, finish: bool) -> None:
+    def turn(
+        self, seconds: float, now_ms: int, call: Link, notice_s: float | None, exit_code: int | None
+    ) -> None:
         """Live for a while, then beat once and do what the answer says.
 
         Args:
             call: The daemon; None instead of a directive when nobody answers.
             notice_s: Seconds until the cloud takes the machine back, once it has said so.
-            finish: The job's work is done.
+            exit_code: The job ends by itself, with this.
         """
         if self.over:
             return
         if self.trains:
-            self._train(seconds, finish)
+            self._train(seconds, exit_code)
         if notice_s is not None and self.beat.notice is None:
             self.beat = replace(self.beat, notice=wire.Notice("scripted", notice_s))
             self._stop(wire.JOB_STOPPED, save=True)
-        if self.part.silent and self.beat.job.started:
+        if (
+            self.part.silent
+            and self.beat.job.started
+            and (now_ms - self.heard_ms) / 1000 < self.part.silent_s
+        ):
             return
         self.beat = replace(self.beat, seq=self.beat.seq + 1)
         answer = call(self.beat)
@@ -153,14 +163,14 @@ class Agent:
         )
         self.beat = replace(self.beat, phase=wire.PHASE_RUNNING)
 
-    def _train(self, seconds: float, finish: bool) -> None:
+    def _train(self, seconds: float, exit_code: int | None) -> None:
         self.step += round(seconds)
         if not self._commit():
             return
         progress = wire.ProgressNote(self.step, 1_000_000, 1.0)
         self.beat = replace(self.beat, progress=progress)
-        if finish:
-            self._note(state=wire.JOB_EXITED, exit_code=0, saved=True)
+        if exit_code is not None:
+            self._note(state=wire.JOB_EXITED, exit_code=exit_code, saved=True)
             self.beat = replace(self.beat, phase=wire.PHASE_STOPPED)
 
     def _stop(self, state: str, save: bool) -> None:

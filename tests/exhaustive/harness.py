@@ -35,12 +35,14 @@ from broker.migration.rules import Rules
 from broker.policy.load import PolicySet
 from broker.policy.schema import Verify
 from broker.serve.beats import take_beat
+from broker.store.access import REPORT_ONLY
 from broker.wire import messages as wire
 from lab.world import World
 from tests.clocks import ManualClock
 from tests.exhaustive import checks
 from tests.exhaustive.crew import Agent, Store
 from tests.exhaustive.mischief import (
+    AHEAD,
     EVERY,
     Act,
     Call,
@@ -71,7 +73,15 @@ _LOOP = asyncio.new_event_loop()
 
 
 class Broken(AssertionError):
-    """A run that did not end as it must; the text is the whole story."""
+    """A run that did not end as it must; the text is the whole story.
+
+    Attributes:
+        where: Scenario and mischief, in one line.
+    """
+
+    def __init__(self, harness: "Harness", error: Exception) -> None:
+        super().__init__(checks.story(harness, error))
+        self.where = f"{harness.scenario.name}: {harness.told()}: {error}"
 
 
 class Watched(Reconciler):
@@ -168,7 +178,7 @@ class Harness(Outside):
         self.journal: list[tuple[int, object]] = []
         self.problems: list[str] = []
         self.struck: set[Spot] = {EVERY}
-        self.finish = False
+        self.exit_code: int | None = None
         self.turns = 0
         self.seen_commits = 0
         self.told_commit: tuple[int, int] | None = None
@@ -389,6 +399,10 @@ class Harness(Outside):
         checks.each_turn(self)
 
     def _follow_script(self) -> None:
+        """What people and clouds do. A latch that a lie has set is cleared by an operator who has looked."""
+        if AHEAD in self.mischief.values():
+            with self.store.write() as tx:
+                tx.set_switch(REPORT_ONLY, False, by="ada")
         if self.steps and self.steps[0].when(self):
             step = self.steps.pop(0)
             self.note(f"-- {step.name}")
@@ -414,7 +428,7 @@ class Harness(Outside):
             assert self.sweep or len(self.calls) == calls, "the end is not quiet"
             checks.at_the_end(self)
         except Exception as error:
-            raise Broken(checks.story(self, error)) from error
+            raise Broken(self, error) from error
         finally:
             _LOOP.run_until_complete(_forget_all())
         return self
@@ -507,6 +521,8 @@ class Harness(Outside):
             agent = self.agents.get(token)
             if agent is None:
                 part = self.scenario.part(self.placement_of(token))
+                if now_ms < machine.running_s * 1000 + part.boot_s * 1000:
+                    continue
                 agent = self.agents[token] = Agent(token, part, self.storage, now_ms)
             heard_s = (now_ms - agent.heard_ms) / 1000
             if heard_s > self.rules.run_lease_s:
@@ -516,7 +532,7 @@ class Harness(Outside):
                 continue
             ends = machine.interruption
             notice_s = None if ends is None else ends.deadline_s - now_ms / 1000
-            agent.turn(TURN_S, now_ms, lambda beat, t=token: self._beat(t, beat), notice_s, self.finish)  # type: ignore[misc]
+            agent.turn(TURN_S, now_ms, lambda beat, t=token: self._beat(t, beat), notice_s, self.exit_code)  # type: ignore[misc]
 
     def placement_of(self, token: str) -> Placement | None:
         """Whose node a token is."""

@@ -168,6 +168,7 @@ _STORE = (
 )
 AHEAD = Fail("Conflict", lambda: Conflict("HEAD is ahead"))
 
+LOOKING = (_TRANSIENT[2], _TRANSIENT[3])
 # A request may be under way for less than `Rules.forget_after_s`; 170 s is the worst that is promised to be survived.
 FAILURES: Mapping[str, tuple[Fail, ...]] = {
     "create": (*_TRANSIENT, *_REFUSED, *_EMPTY, *_lost("done"), *_lost("late", 50.0), *_lost("late", 170.0)),

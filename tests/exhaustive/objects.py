@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import List, Optional, Tuple
 
 from broker.checkpoint.commits import CheckpointStore
 from broker.checkpoint.credentials import StoreSettings
@@ -15,11 +14,11 @@ class Objects:
     def __init__(self, content: Mapping[str, bytes] | None = None) -> None:
         self.content: dict[str, bytes] = dict(content or {})
 
-    def get(self, key: str) -> Optional[Tuple[bytes, str]]:
+    def get(self, key: str) -> tuple[bytes, str] | None:
         data = self.content.get(key)
         return None if data is None else (data, _etag(data))
 
-    def put(self, key: str, data: bytes, if_match: Optional[str] = None, if_absent: bool = False) -> str:
+    def put(self, key: str, data: bytes, if_match: str | None = None, if_absent: bool = False) -> str:
         held = self.get(key)
         if (if_absent and held is not None) or (
             if_match is not None and (held is None or held[1] != if_match)
@@ -31,7 +30,7 @@ class Objects:
     def delete(self, key: str) -> None:
         self.content.pop(key, None)
 
-    def list(self, prefix: str) -> List[Tuple[str, int]]:
+    def list(self, prefix: str) -> list[tuple[str, int]]:
         return [(key, len(data)) for key, data in sorted(self.content.items()) if key.startswith(prefix)]
 
 

@@ -19,7 +19,6 @@ from broker.core.offer import Offer
 from broker.store.access import SWITCHES, Project, Switch
 from broker.store.memory import AnyHold, Launch, Wish
 
-INSTALLATION = "bi-exhaustive"
 _NO_DEADLINE = (PlacementState.ACTIVE, PlacementState.GONE)
 
 
@@ -27,6 +26,7 @@ _NO_DEADLINE = (PlacementState.ACTIVE, PlacementState.GONE)
 class Disk:
     """Committed rows. Values are frozen, so a copy of the dictionaries is a copy of everything."""
 
+    installation_id: str = "bi-exhaustive"
     epoch: int = 0
     jobs: dict[str, Job] = field(default_factory=dict)
     placements: dict[str, Placement] = field(default_factory=dict)
@@ -40,7 +40,10 @@ class Disk:
 
     def image(self) -> dict[str, Any]:
         """Everything as it is now; `restore` takes it back."""
-        return {name: value if isinstance(value, int) else value.copy() for name, value in vars(self).items()}
+        return {
+            name: value if isinstance(value, int | str) else value.copy()
+            for name, value in vars(self).items()
+        }
 
     def restore(self, image: dict[str, Any]) -> None:
         """Undo whatever was written since `image`."""
@@ -52,7 +55,7 @@ class Tx:
 
     def __init__(self, disk: Disk, now_ms: int, writing: bool) -> None:
         self._disk = disk
-        self.now_ms = now_ms
+        self._now_ms = now_ms
         self._writing = writing
 
     # -- jobs, placements, nodes ------------------------------------------------------------------------------------
@@ -149,7 +152,7 @@ class Tx:
             self._disk.holds[job_id, policy] = Wish(hold.target_key, hold.since_ms, hold.quote_at_ms)
 
     def pools(self) -> dict[str, int]:
-        return {key: until for key, until in self._disk.pools.items() if until > self.now_ms}
+        return {key: until for key, until in self._disk.pools.items() if until > self._now_ms}
 
     def mark_empty(self, offer_key: str, until_ms: int, reason: str) -> None:
         assert reason, offer_key
@@ -176,9 +179,9 @@ class Tx:
     def set_switch(self, name: str, value: bool, *, by: str = "broker", reason: str = "") -> bool:
         if self.switch(name) == value:
             return False
-        self._disk.switches[name] = Switch(name, value, reason, by, self.now_ms)
+        self._disk.switches[name] = Switch(name, value, reason, by, self._now_ms)
         data = {"name": name, "value": value, "reason": reason}
-        self.emit(Event("switch.set", self.now_ms, actor=by, data=data))
+        self.emit(Event("switch.set", self._now_ms, actor=by, data=data))
         return True
 
 
@@ -191,7 +194,7 @@ class MemoryStore:
         self._writing = False
         disk.epoch += 1
         self.epoch = disk.epoch
-        self.installation_id = INSTALLATION
+        self.installation_id = disk.installation_id
 
     @contextmanager
     def write(self) -> Iterator[Tx]:

@@ -4,6 +4,7 @@ What happens from outside waits for a state of the rows and not for a turn, sinc
 waited for with "or later", since a pass after an outage may go through several at once.
 """
 
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.core.model import Job, JobState, Placement, PlacementState, Purpose
+from broker.core.ports import Clock
 from broker.jobs.submit import cancel
 from broker.policy.load import PolicySet
 from broker.store.access import PAUSED
@@ -57,8 +59,9 @@ POLICIES = _policies()
 class Outside:
     """What scripts see, and what they can do."""
 
+    clock: Clock
     world: World
-    finish: bool
+    exit_code: int | None
     job_id: str
     turns: int
 
@@ -121,7 +124,7 @@ class Scenario:
 
     Attributes:
         ends: State of the job at the end.
-        parts: What agents do, by the purpose of their placement.
+        parts: What agents do, by the number of their placement, else by its purpose.
         faults: What the clouds do wrong without any mischief.
         reached: What must have been the case at the end of a run without mischief, or the scenario tests nothing.
     """
@@ -130,13 +133,15 @@ class Scenario:
     script: Sequence[Step]
     ends: JobState = JobState.SUCCEEDED
     nodes: int = 1
-    parts: Mapping[Purpose, Part] = field(default_factory=dict)
+    parts: Mapping[Purpose | int, Part] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
     reached: When = lambda _: True
 
     def part(self, placement: Placement | None) -> Part:
         """Of the agents of a placement."""
-        return Part() if placement is None else self.parts.get(placement.purpose, Part())
+        if placement is None:
+            return Part()
+        return self.parts.get(placement.attempt) or self.parts.get(placement.purpose, Part())
 
 
 # -- when -------------------------------------------------------------------------------------------------------------
@@ -145,6 +150,11 @@ class Scenario:
 def trains(outside: Outside) -> bool:
     """A copy trains and has committed."""
     return outside.training() is not None
+
+
+def taken(outside: Outside) -> bool:
+    """The cloud has taken an order."""
+    return any(node.provider_id for node in outside.disk_now().nodes.values())
 
 
 def at_least(state: PlacementState, *purposes: Purpose) -> When:
@@ -202,7 +212,12 @@ def dearer_here(outside: Outside) -> None:
 
 def finish(outside: Outside) -> None:
     """The job's work is done: whichever copy trains exits next."""
-    outside.finish = True
+    outside.exit_code = 0
+
+
+def crash(outside: Outside) -> None:
+    """The job has a bug: whichever copy trains exits next, and badly."""
+    outside.exit_code = 3
 
 
 def cancel_job(outside: Outside) -> None:
@@ -210,19 +225,31 @@ def cancel_job(outside: Outside) -> None:
     with outside.store.write() as tx:
         job = tx.job(outside.job_id)
         if not job.state.final:
-            cancel(tx, job, "ada", tx.now_ms)
+            cancel(tx, job, "ada", outside.clock.now_ms())
 
 
 def take_back(notice_s: int) -> Callable[[Outside], None]:
     """The cloud wants the training machine back."""
 
     def act(outside: Outside) -> None:
-        training = outside.training()
-        assert training is not None
-        for machine_id in outside.machine_ids(training):
-            outside.world.interrupt(machine_id, notice_s)
+        for placement in outside.placements():
+            if placement.state == PlacementState.ACTIVE:
+                for machine_id in outside.machine_ids(placement):
+                    outside.world.interrupt(machine_id, notice_s)
 
     return act
+
+
+def take_back_oldest(outside: Outside) -> None:
+    """The cloud wants the first placement's machine back."""
+    for machine_id in outside.machine_ids(outside.placements()[0]):
+        outside.world.interrupt(machine_id, 30)
+
+
+def take_back_newest(outside: Outside) -> None:
+    """The cloud takes back what it has only just given."""
+    for machine_id in outside.machine_ids(outside.placements()[-1]):
+        outside.world.interrupt(machine_id, 0)
 
 
 def pause(value: bool) -> Callable[[Outside], None]:
@@ -305,6 +332,48 @@ _LIVES = (
         (Step("its work is done", trains_as(Purpose.RECOVER), finish),),
         parts={Purpose.PLACE: Part(silent=True)},
         reached=_recovered,
+    ),
+    Scenario(
+        "silence for two minutes",
+        (Step("its work is done", lambda o: trains(o) and o.job.commit.seq > 4, finish),),
+        parts={Purpose.PLACE: Part(silent=True, silent_s=120)},
+    ),
+    Scenario(
+        "taken back before it runs",
+        (Step("taken back", taken, take_back_newest), Step("its work is done", trains, finish)),
+        reached=lambda o: len(o.placements()) == 2,
+    ),
+    Scenario(
+        "taken back before it calls",
+        (
+            Step("taken back", at_least(PlacementState.BOOTING), take_back_newest),
+            Step("its work is done", trains, finish),
+        ),
+        parts={1: Part(boot_s=100)},
+        reached=lambda o: len(o.placements()) == 2,
+    ),
+    Scenario(
+        "never boots",
+        (Step("its work is done", trains, finish),),
+        parts={1: Part(boot_s=math.inf)},
+        reached=lambda o: len(o.placements()) == 2,
+    ),
+    Scenario("the job fails", (Step("a bug", trains, crash),), JobState.FAILED),
+    Scenario(
+        "the job fails while it moves",
+        (*_MOVE, Step("a bug", at_least(PlacementState.BOOTING, Purpose.MOVE), crash)),
+        JobState.FAILED,
+    ),
+    _during_move(
+        "while it moves", "taken back", at_least(PlacementState.BOOTING, Purpose.MOVE), take_back(0)
+    ),
+    _during_move("while it moves", "notice", at_least(PlacementState.BOOTING, Purpose.MOVE), take_back(120)),
+    _during_move("while the old drains", "notice", draining, take_back_oldest),
+    Scenario(
+        "recovery cannot start",
+        (Step("taken back", trains, take_back(0)),),
+        JobState.FAILED,
+        parts={Purpose.RECOVER: Part(start_error="no such file")},
     ),
     Scenario(
         "start fails",

@@ -1,0 +1,39 @@
+"""Every effect is done twice, fails once in every way there is, and is answered late; the end is the same."""
+
+import pytest
+
+from tests.exhaustive.test_crashes import LIVES, SHORT, told
+
+
+@LIVES
+def test_every_effect_twice(name: str) -> None:
+    told(name, "twice")
+
+
+@LIVES
+def test_every_effect_fails_once(name: str) -> None:
+    told(name, "failures")
+
+
+@LIVES
+def test_a_latch_set_by_a_lie_and_cleared(name: str) -> None:
+    told(name, "ahead")
+
+
+@SHORT
+def test_late_replies(name: str) -> None:
+    told(name, "replies")
+
+
+@pytest.mark.slow
+@LIVES
+@pytest.mark.parametrize("mode", ["lookups", "replies"])
+def test_everything_else(name: str, mode: str) -> None:
+    told(name, mode)
+
+
+@pytest.mark.slow
+@LIVES
+@pytest.mark.parametrize("mode", ["twice", "failures", "lookups", "replies"])
+def test_while_the_collector_sweeps(name: str, mode: str) -> None:
+    told(name, mode, sweep=True)
