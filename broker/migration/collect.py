@@ -11,13 +11,13 @@ final there, and it is older than the grace. A tag with the number of an event t
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from broker.core.audit import Asked, Audit
 from broker.core.errors import ProviderError
-from broker.core.model import Event
+from broker.core.model import EndedBy, Event
 from broker.core.ports import Clock, CloudNode, Provider
 from broker.core.time import format_duration
 from broker.migration.audit import Log, Orphans, describe, orphans
@@ -120,6 +120,7 @@ class Collector:
                     data={"cloud": machine.cloud, "provider_id": machine.provider_id},
                 )
             )
+            self._meter(tx, machine, ended_at_ms=None)
         who = {"cloud": machine.cloud, "node_token": machine.token, "provider_id": machine.provider_id}
         log.warning("node.unowned", **who)
         provider = self.providers[machine.cloud]
@@ -128,7 +129,27 @@ class Collector:
         except (ProviderError, TimeoutError) as error:
             log.warning("collect.delete_failed", **who, error=str(error))
             return str(error) or "no answer in time"
+        with self.store.write() as tx:
+            self._meter(tx, machine, ended_at_ms=self.clock.now_ms())
         return None
+
+    @staticmethod
+    def _meter(tx: Tx, machine: CloudNode, ended_at_ms: int | None) -> None:
+        """An orphan costs money like any other node: its row stays final, its segment tells what it really ran.
+
+        The end is when the cloud has taken the delete; most keep no record of it that we could wait for.
+        """
+        node = tx.node(machine.token)
+        if node is not None and machine.billed_from_ms is not None:
+            tx.save(
+                replace(
+                    node,
+                    provider_id=machine.provider_id,
+                    billed_from_ms=machine.billed_from_ms,
+                    ended_at_ms=ended_at_ms,
+                    ended_by=EndedBy.US if ended_at_ms is not None else None,
+                )
+            )
 
     async def _look(self, cloud: str, provider: Provider) -> None:
         before = self.sweeps.get(cloud, Sweep())

@@ -299,6 +299,8 @@ class SimCloud(WorldProvider):
 
     def _delete(self, node: CloudNode, late: bool) -> None:
         for machine in self.world.machines(self.cloud):
+            if self._loop.now_s < self._truth.visible_at_s.get(machine.id, 0.0):
+                continue  # not found, says the cloud, which is no error
             if machine.labels["token"] == node.token and machine.holds_stock:
                 self._deed(Deed("delete", node.token, self._who, late, machine))
                 self._history.note("cloud.delete", token=node.token, machine=machine.id, who=self._who)

@@ -184,6 +184,7 @@ class SimThread:
         self._task = self.loop.create_task(blocking(lambda: self._target(*self._args)))
         self.tasks.add(self._task)
         self._task.add_done_callback(self.tasks.discard)
+        self._task.add_done_callback(silent)
 
     def is_alive(self) -> bool:
         return self._task is not None and not self._task.done()

@@ -1,0 +1,159 @@
+"""`make sim`, `make sim-replay`, `make mutants`.
+
+python -m tests.sim run --seeds 200 [--start 0] [--hours 1] [--mutant NAME] [--workers 2]
+python -m tests.sim replay --seed 17 [--hours 1] [--mutant NAME] [--without a,b]
+python -m tests.sim mutants [--seeds 40]
+"""
+
+import argparse
+import multiprocessing
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+from tests.sim.faults import Kind
+from tests.sim.mutants import MUTANTS
+from tests.sim.reached import REQUIRED, missing
+from tests.sim.run import Result, run_seed
+from tests.sim.shrink import shrink
+
+LINES_SHOWN = 60
+# A run of at least so many seeds must have seen every kind and every rare state.
+WHOLE_RUN = 200
+EACH_KIND = 20
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__.splitlines()[0] if __doc__ else "")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="many seeds")
+    run.add_argument("--seeds", type=int, default=WHOLE_RUN)
+    run.add_argument("--start", type=int, default=0)
+    run.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
+    replay = commands.add_parser("replay", help="one seed, line by line")
+    replay.add_argument("--seed", type=int, required=True)
+    replay.add_argument("--without", default="", help="kinds to leave out, with commas")
+    for each in (run, replay):
+        each.add_argument("--hours", type=float, default=1.0)
+        each.add_argument("--mutant", choices=sorted(MUTANTS))
+    mutants = commands.add_parser("mutants", help="every mutant must be caught")
+    mutants.add_argument("--seeds", type=int, default=60)
+    mutants.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
+    mutants.add_argument("--only", choices=sorted(MUTANTS))
+    options = parser.parse_args()
+    if options.command == "run":
+        return _run(options)
+    if options.command == "replay":
+        return _replay(options)
+    return _mutants(options)
+
+
+def _one(task: tuple[int, float, str | None]) -> Result:
+    seed, hours, mutant = task
+    with MUTANTS[mutant].applied() if mutant else nullcontext():
+        return run_seed(seed, hours=hours)
+
+
+def _results(tasks: list[tuple[int, float, str | None]], workers: int) -> Iterator[Result]:
+    if workers == 1 or len(tasks) == 1:
+        yield from map(_one, tasks)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap_unordered(_one, tasks)
+
+
+def _run(options: argparse.Namespace) -> int:
+    seeds = range(options.start, options.start + options.seeds)
+    counts: Counter[Kind] = Counter()
+    reached: Counter[str] = Counter()
+    began_s, simulated_s, done, failed = time.monotonic(), 0.0, 0, None
+    for result in _results([(seed, options.hours, options.mutant) for seed in seeds], options.workers):
+        counts += result.counts
+        reached += result.sometimes
+        simulated_s += result.simulated_s
+        done += 1
+        if sys.stderr.isatty() or done % 20 == 0:
+            took_s = time.monotonic() - began_s
+            print(f"{done}/{len(seeds)} seeds, {simulated_s / 3600:.0f} simulated hours, {took_s:.0f} s", file=sys.stderr)
+        if not result.ok:
+            failed = result
+            break
+    took_s = time.monotonic() - began_s
+    if failed is not None:
+        _report(failed, options)
+        return 1
+    _tell(counts, reached, done, simulated_s, took_s)
+    wrong = missing(counts, reached, EACH_KIND) if done >= WHOLE_RUN else []
+    for line in wrong:
+        print(f"NOT REACHED: {line}")
+    return 1 if wrong else 0
+
+
+def _tell(counts: Counter[Kind], reached: Counter[str], done: int, simulated_s: float, took_s: float) -> None:
+    print("\nfaults")
+    for kind in Kind:
+        print(f"  {counts[kind]:7} {kind}")
+    print("\nsometimes")
+    for name in sorted({*REQUIRED, *reached}):
+        print(f"  {reached[name]:7} {name}")
+    hours = simulated_s / 3600
+    faults, crashes = sum(counts.values()), counts[Kind.CRASH] + counts[Kind.POWER] + counts[Kind.LONG_DOWN]
+    print(
+        f"\n{done} seeds, {hours:.0f} simulated hours, {faults} faults ({faults / hours:.0f} an hour), "
+        f"{crashes} crashes ({crashes / hours:.1f} an hour), in {took_s:.0f} s: "
+        f"{60 * done / took_s:.0f} seeds a minute, {simulated_s / took_s:.0f} times real time; no violation at {_commit()}"
+    )
+
+
+def _report(failed: Result, options: argparse.Namespace) -> None:
+    print(f"\nFAILED: seed {failed.seed} at {_commit()}\n  {failed.text}\n\nmaking it smaller ...", flush=True)
+    with MUTANTS[options.mutant].applied() if options.mutant else nullcontext():
+        small = shrink(failed, options.hours, lambda text: print(f"  {text}", flush=True))
+    print(f"\n  {small.result.text}\n  faults needed: {', '.join(sorted(small.kinds)) or 'none'}\n")
+    print(small.result.cause)
+    print("\n".join(small.result.lines[-LINES_SHOWN:]))
+    without = ",".join(sorted(small.without))
+    more = f" MUTANT={options.mutant}" if options.mutant else ""
+    print(f"\nmake sim-replay SEED={failed.seed} HOURS={small.hours:.2f}{more} WITHOUT={without}")
+
+
+def _replay(options: argparse.Namespace) -> int:
+    without = frozenset(Kind(name) for name in options.without.split(",") if name)
+    with MUTANTS[options.mutant].applied() if options.mutant else nullcontext():
+        result = run_seed(options.seed, hours=options.hours, without=without, echo=True)
+    print(f"\nseed {options.seed} at {_commit()}, history {result.sha256}")
+    print(result.cause or "no violation")
+    return 0 if result.ok else 1
+
+
+def _mutants(options: argparse.Namespace) -> int:
+    survivors = []
+    for name, mutant in MUTANTS.items():
+        if options.only not in (None, name):
+            continue
+        began_s = time.monotonic()
+        tasks = [(seed, mutant.hours, name) for seed in (*mutant.seeds, *range(options.seeds))]
+        caught = next((r for r in _results(tasks, options.workers) if not r.ok), None)
+        took_s = time.monotonic() - began_s
+        if caught is None:
+            survivors.append(name)
+            print(f"{name:28} SURVIVED {len(tasks)} seeds, {took_s:.0f} s", flush=True)
+        else:
+            print(f"{name:28} seed {caught.seed:4}, {took_s:5.1f} s: {caught.text[:110]}", flush=True)
+    print(f"{len(survivors)} of {len(MUTANTS)} mutants survived" + (f": {', '.join(survivors)}" if survivors else ""))
+    return 1 if survivors else 0
+
+
+def _commit() -> str:
+    said = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return f"commit {said.stdout.strip() or 'unknown'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
