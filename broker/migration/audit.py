@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.core.audit import Act, Asked, Audit, Discrepancy, Kind
-from broker.core.model import Job, Node, NodeState, Placement, PlacementState
+from broker.core.model import Job, Node, NodeState, PlacementState
 from broker.core.ports import CloudNode, CloudState
 from broker.core.time import format_duration
 from broker.migration.rules import Rules
@@ -95,14 +95,12 @@ class Rows:
     Attributes:
         log: Of the events.
         nodes: All of them, final ones too, by token.
-        placements: Open ones, by id.
         jobs: All of them, by id.
     """
 
     installation_id: str
     log: Log
     nodes: Mapping[str, Node]
-    placements: Mapping[str, Placement]
     jobs: Mapping[str, Job]
     report_only: str | None = None
 

@@ -229,7 +229,6 @@ def _rows(tx: Tx, installation_id: str, machines: Iterable[CloudNode]) -> Rows:
         installation_id=installation_id,
         log=read_log(tx, machines),
         nodes={node.token: node for node in tx.nodes()},
-        placements={placement.id: placement for placement in tx.placements(open_only=True)},
         jobs={job.id: job for job in tx.jobs()},
         report_only=None if latch is None else latch.reason or "no reason given",
     )

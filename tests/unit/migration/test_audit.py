@@ -49,7 +49,7 @@ def audit(
     listed = {cloud: listed if cloud == "aws" else () for cloud in asked}
     return compare(
         Outside(listed, **outside),
-        Rows(OURS, log, {n.token: n for n in rows}, {}, {j.id: j for j in jobs}),
+        Rows(OURS, log, {n.token: n for n in rows}, {j.id: j for j in jobs}),
         NOW_MS,
         RULES,
     )
