@@ -6,6 +6,7 @@ The console output stays in the lab's folder, as clouds keep it.
 """
 
 import logging
+import secrets
 import subprocess
 import threading
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from lab.roots import Root, Roots
 from lab.serving import HttpServer
 from lab.world import World
 
-MARK = "LAB_NODE"
+MARK = "LAB_NODE"  # on every process of a node: LAB/MACHINE, since two labs of one seed make the same ids
 RUN_MARK = "LAB_RUN"  # on everything that a lab starts; `lab.warden` sweeps by it
 LONGEST_GRACE_S = 5.0
 _log = logging.getLogger("lab.nodes")
@@ -39,12 +40,12 @@ class NodeRunner:
 
     Args:
         folder: Console outputs go to ``folder/console``.
-        run_id: Of this lab, for the warden.
+        run_id: Of this lab, for the warden; one of its own when empty.
     """
 
     def __init__(self, world: World, folder: Path, run_id: str = "") -> None:
         self._world = world
-        self._run_id = run_id
+        self._run_id = run_id or secrets.token_hex(8)
         self._console = folder / "console"
         self._console.mkdir(parents=True, exist_ok=True)
         self._roots = Roots()
@@ -63,6 +64,10 @@ class NodeRunner:
     def parent(self) -> Path:
         """Where the roots are."""
         return self._roots.parent
+
+    def mark(self, machine_id: str) -> str:
+        """What every process of the node carries in its environment, and no other lab's does."""
+        return f"{MARK}={self._run_id}/{machine_id}"
 
     def console(self, machine_id: str) -> str:
         """What the node's user-data has printed so far; empty when it has not started."""
@@ -142,7 +147,9 @@ class NodeRunner:
             process = subprocess.Popen(
                 [*self._roots.shield, script],
                 cwd=root.home,
-                env=root.environment({**image.env, **where, MARK: node.machine.id, RUN_MARK: self._run_id}),
+                env=root.environment(
+                    {**image.env, **where, MARK: f"{self._run_id}/{node.machine.id}", RUN_MARK: self._run_id}
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -158,7 +165,7 @@ class NodeRunner:
     def _bury(self, node: _Node, process: subprocess.Popen[bytes] | None, server: HttpServer) -> None:
         machine, uid = node.machine, node.root.uid if node.root else None
         grace_s = min(LONGEST_GRACE_S, 0.8 * self._world.scenario.stop_s / self._world.clock.rate)
-        if process is not None and not processes.end(f"{MARK}={machine.id}", uid, grace_s):
+        if process is not None and not processes.end(self.mark(machine.id), uid, grace_s):
             _log.error("%s has processes that will not die", machine.id)
         node.metadata.close()
         server.stop()

@@ -4,6 +4,7 @@ import os
 import secrets
 import shlex
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-UIDS_EACH = 100  # a lab's nodes take turns in a hundred uids; which hundred depends on the lab's pid
+UIDS_EACH = 100  # a lab's nodes take turns in a hundred uids that no other lab has
 _FIRST_UID, _HUNDREDS = 20_000, 400
 
 # Ends this node, and nothing else: bash's own sockets, since a lab machine may lack curl.
@@ -124,7 +125,7 @@ class Roots:
     def __init__(self) -> None:
         # Not in the lab's own folder: another uid has to reach it, and a home directory lets none through.
         self.parent = Path(tempfile.mkdtemp(prefix="lab-nodes-"))
-        self._first_uid = _FIRST_UID + (os.getpid() % _HUNDREDS) * UIDS_EACH
+        self._claim, self._first_uid = _claim_uids()
         self.parent.chmod(0o711)
         self.isolation = "private-root"
         self.shield: tuple[str, ...] = ()
@@ -148,6 +149,20 @@ class Roots:
         """Delete the parent with whatever is left in it."""
         self.parent.chmod(0o700)
         remove_tree(self.parent)
+        self._claim.close()
+
+
+def _claim_uids() -> tuple[socket.socket, int]:
+    """The first of a hundred uids, ours until the socket is closed. The end of a node kills all that runs under its uid."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for hundred in range(_HUNDREDS):
+        try:
+            # A name of the kernel's own, without a file: it is free again however we end.
+            claim.bind(f"\0broker-lab-uids-{hundred}")
+        except OSError:
+            continue
+        return claim, _FIRST_UID + hundred * UIDS_EACH
+    raise RuntimeError(f"{_HUNDREDS} labs run on this machine")
 
 
 def _usable(uid: int, parent: Path) -> bool:

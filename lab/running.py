@@ -53,9 +53,9 @@ class Lab:
         self.folder = folder
         self.world = World(clock, scenario)
         self._anchor = to_iso(clock.anchor_ms)
-        run_id = run_id or secrets.token_hex(8)
-        self.nodes = NodeRunner(self.world, folder, run_id)
-        self._warden = _warden(run_id, self.nodes.parent)
+        self._run_id = run_id or secrets.token_hex(8)
+        self.nodes = NodeRunner(self.world, folder, self._run_id)
+        self._warden = _warden(self._run_id, self.nodes.parent)
         self._shutdown = shutdown
         self._servers: list[HttpServer] = []
         self._stopped = threading.Event()
@@ -75,6 +75,7 @@ class Lab:
                 endpoints["s3"] = store.result().endpoint
         self.info = {
             "pid": os.getpid(),
+            "run": self._run_id,
             "rate": self.world.clock.rate,
             "anchor": self._anchor,
             "isolation": self.nodes.isolation,

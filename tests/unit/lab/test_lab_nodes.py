@@ -13,7 +13,7 @@ from broker.clock import SystemClock
 from lab import processes, roots
 from lab.catalog import Scenario
 from lab.machines import CreateRequest, EndedBy, Machine, MachineState
-from lab.nodes import MARK, NodeRunner
+from lab.nodes import NodeRunner
 from lab.world import World
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("lab")]
@@ -116,7 +116,7 @@ def test_a_node_that_must_run_as_root_has_no_host_to_shut_down(
     assert "services: 0" in said
     assert not capabilities & 1 << 22  # CAP_SYS_BOOT
     lab.close()
-    assert processes.marked(f"{MARK}={machine}") == []
+    assert processes.marked(lab.nodes.mark(machine)) == []
 
 
 def test_shutdown_in_user_data_ends_the_node_and_only_the_node(lab: Lab) -> None:
@@ -137,14 +137,25 @@ def test_the_end_takes_every_process_and_the_root(lab: Lab) -> None:
     """
     machine = lab.run(script)
     lab.until_says(machine, "up")
-    lab.until(lambda: len(processes.marked(f"{MARK}={machine}")) >= 4)
+    lab.until(lambda: len(processes.marked(lab.nodes.mark(machine))) >= 4)
     root = lab.nodes.root(machine)
     assert root is not None
     assert root.exists()
     lab.world.terminate(machine)
     lab.until_buried(machine)
-    assert processes.marked(f"{MARK}={machine}") == []
+    assert processes.marked(lab.nodes.mark(machine)) == []
     assert not root.exists()
+
+
+def test_labs_of_one_seed_leave_each_others_nodes_alone(lab: Lab, tmp_path: Path) -> None:
+    other = Lab(tmp_path / "other")
+    machine, twin = (each.run("echo up; sleep 1000") for each in (lab, other))
+    assert machine == twin
+    for each in (lab, other):
+        each.until_says(machine, "up")
+    other.close()
+    assert processes.marked(other.nodes.mark(twin)) == []
+    assert processes.marked(lab.nodes.mark(machine)) != []
 
 
 def test_a_polite_end_comes_before_the_hard_one(lab: Lab) -> None:

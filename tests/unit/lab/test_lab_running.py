@@ -78,7 +78,7 @@ def test_a_lab_is_used_through_its_files_and_leaves_nothing(
     assert roots(tmp_path)
     client.shutdown()
     assert lab.wait(timeout=20) == 0
-    assert processes.marked(f"{MARK}={machine}") == []
+    assert processes.marked(f"{MARK}={client.info['run']}/{machine}") == []
     assert roots(tmp_path) == []
     assert not (tmp_path / "lab.json").exists()
 
@@ -87,7 +87,7 @@ def test_a_killed_lab_is_swept_up_after(lab: "subprocess.Popen[bytes]", tmp_path
     client = LabClient.open(tmp_path)
     machine = run_node(client, "#!/bin/bash\nsetsid sleep 1000 & echo up\nsleep 1000\n")
     lab.kill()
-    until(lambda: not processes.marked(f"{MARK}={machine}"))
+    until(lambda: not processes.marked(f"{MARK}={client.info['run']}/{machine}"))
     until(lambda: not roots(tmp_path))
 
 
