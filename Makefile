@@ -27,7 +27,7 @@ test: $(READY)
 	$(PYTEST) -m "not slow and not gpu" -n 2 --dist loadgroup -q
 
 test-fast: $(READY)
-	$(PYTEST) -m "not slow and not process and not gpu" -n 2 -q
+	$(PYTEST) -m "not slow and not process and not gpu" -n 2 -q --ignore tests/sim --ignore tests/exhaustive
 
 test-slow: $(READY)
 	$(PYTEST) -m "slow and not gpu" -v
