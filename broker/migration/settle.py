@@ -54,9 +54,11 @@ def settle_find(plan: Plan, node: Node, outcome: Outcome) -> None:
         return  # it has been taken and may not be listed yet: a denial is no word either
     count = node.gone_confirmations + 1
     if node.state not in (NodeState.UNKNOWN, NodeState.GONE) and count >= plan.rules.gone_confirmations:
-        # The cloud keeps no record of the end; the meter stopped at the latest when it first denied the node.
+        # The cloud keeps no record of the end; the meter stopped at the latest when it first denied the node. Nor of
+        # the start, where the node was ended before we saw it run: not before its create was sent.
         by = EndedBy.US if node.delete_sent_at_ms is not None else EndedBy.NODE
         fields: dict[str, Any] = {
+            "billed_from_ms": node.billed_from_ms or (node.create_sent_at_ms if node.provider_id else None),
             "ended_at_ms": node.ended_at_ms or plan.now_ms,
             "ended_by": node.ended_by or by,
         }

@@ -421,6 +421,8 @@ class Sim:
                 return f"{job.id} is {job.state}: {job.reason}"
             nodes = [n for n in truth.nodes.values() if n.placement_id == active[0].id]
             for node in nodes:
+                if node.state != NodeState.RUNNING:
+                    return f"{node.token} is {node.state}"
                 copy = self.training_on(node.token)
                 if copy is None or copy.generation != truth.head(job.id).generation:
                     return f"{job.id} should train on {node.token}"
