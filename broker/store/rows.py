@@ -1,7 +1,11 @@
 """The protocol's rows in a transaction: jobs, placements, nodes, decisions, events. Values in, values out."""
 
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
+from sqlalchemy import Insert, Select, Table, Update, bindparam, insert, update
+from sqlalchemy import select as select_columns
 from sqlmodel import Session, SQLModel, col, func, select
 
 from broker.core.model import (
@@ -19,20 +23,67 @@ from broker.core.model import (
 from broker.core.offer import Offer
 from broker.core.plain import from_plain, to_plain
 from broker.core.ports import Clock
-from broker.store.tables import DecisionRow, EventRow, JobRow, NodeRow, PlacementRow
+from broker.store.tables import DecisionRow, EventRow, JobRow, NodeRow, PlacementRow, Row
 
 Saved = Job | Placement | Node
-_TABLE: dict[type[Saved], type[SQLModel]] = {Job: JobRow, Placement: PlacementRow, Node: NodeRow}
 _STATES: dict[type[Saved], type[JobState | PlacementState | NodeState]] = {
     Job: JobState,
     Placement: PlacementState,
     Node: NodeState,
 }
-_OPEN_JOBS = [state.value for state in JobState if not state.final]
+
+
+@dataclass(frozen=True, eq=False)
+class _Shape:
+    """A table that every pass reads and writes for every job: past the ORM, which took most of the pass's time.
+
+    Attributes:
+        key: Column of the primary key.
+        order: Columns.
+        final: States that `open_only` leaves out.
+    """
+
+    table: Table
+    key: str
+    order: tuple[str, ...]
+    final: tuple[str, ...]
+
+    @cached_property
+    def change(self) -> Update:
+        """All columns of the row with key `of_key`."""
+        return update(self.table).where(self.table.c[self.key] == bindparam("of_key"))
+
+    @cached_property
+    def add(self) -> Insert:
+        """A new row."""
+        return insert(self.table)
+
+    @lru_cache(maxsize=64)  # noqa: B019 - there are three of these, for ever
+    def query(self, open_only: bool, by: tuple[str, ...]) -> Select[Any]:
+        """Rows whose columns `by` have the values that are bound to their names."""
+        columns = self.table.c
+        query = select_columns(self.table).order_by(*(columns[name] for name in self.order))
+        if open_only:
+            query = query.where(columns.state.not_in(self.final))
+        return query.where(*(columns[name] == bindparam(name) for name in by))
+
+
+def _table(row: type[SQLModel]) -> Table:
+    return Row.metadata.tables[str(row.__tablename__)]
+
+
+_SHAPE: dict[type[Saved], _Shape] = {
+    Job: _Shape(_table(JobRow), "id", ("created_at_ms", "id"), tuple(s.value for s in JobState if s.final)),
+    Placement: _Shape(_table(PlacementRow), "id", ("created_at_ms", "attempt"), (PlacementState.GONE.value,)),
+    Node: _Shape(
+        _table(NodeRow), "token", ("created_at_ms", "placement_id", "rank"), (NodeState.GONE.value,)
+    ),
+}
 
 CAUGHT_UP = "log.caught_up"
 
-V = TypeVar("V", Job, Placement, Node, Decision, Event)
+S = TypeVar("S", Job, Placement, Node)
+V = TypeVar("V", Decision, Event)
 
 
 class Rows:
@@ -55,25 +106,15 @@ class Rows:
         Args:
             open_only: Leave out those to which nothing more will happen.
         """
-        query = select(JobRow).order_by(col(JobRow.created_at_ms), col(JobRow.id))
-        if open_only:
-            query = query.where(col(JobRow.state).in_(_OPEN_JOBS))
-        if project_id is not None:
-            query = query.where(JobRow.project_id == project_id)
-        return [_value(Job, row) for row in self._session.exec(query)]
+        return self._find(Job, open_only, project_id=project_id)
 
     def job(self, job_id: str) -> Job | None:
         """One job, or None."""
-        row = self._session.get(JobRow, job_id)
-        return None if row is None else _value(Job, row)
+        return next(iter(self._find(Job, id=job_id)), None)
 
     def job_by_key(self, project_id: str, idempotency_key: str) -> Job | None:
         """The job that was submitted under this key, or None."""
-        query = select(JobRow).where(
-            JobRow.project_id == project_id, JobRow.idempotency_key == idempotency_key
-        )
-        row = self._session.exec(query).one_or_none()
-        return None if row is None else _value(Job, row)
+        return next(iter(self._find(Job, project_id=project_id, idempotency_key=idempotency_key)), None)
 
     def placements(self, *, open_only: bool = False, job_id: str | None = None) -> list[Placement]:
         """Placements, oldest first.
@@ -81,17 +122,11 @@ class Rows:
         Args:
             open_only: Leave out those that are gone.
         """
-        query = select(PlacementRow).order_by(col(PlacementRow.created_at_ms), col(PlacementRow.attempt))
-        if open_only:
-            query = query.where(PlacementRow.state != PlacementState.GONE.value)
-        if job_id is not None:
-            query = query.where(PlacementRow.job_id == job_id)
-        return [_value(Placement, row) for row in self._session.exec(query)]
+        return self._find(Placement, open_only, job_id=job_id)
 
     def placement(self, placement_id: str) -> Placement | None:
         """One placement, or None."""
-        row = self._session.get(PlacementRow, placement_id)
-        return None if row is None else _value(Placement, row)
+        return next(iter(self._find(Placement, id=placement_id)), None)
 
     def nodes(
         self, *, open_only: bool = False, job_id: str | None = None, placement_id: str | None = None
@@ -101,26 +136,19 @@ class Rows:
         Args:
             open_only: Leave out those that are gone.
         """
-        query = select(NodeRow).order_by(
-            col(NodeRow.created_at_ms), col(NodeRow.placement_id), col(NodeRow.rank)
-        )
-        if open_only:
-            query = query.where(NodeRow.state != NodeState.GONE.value)
-        if job_id is not None:
-            query = query.where(NodeRow.job_id == job_id)
-        if placement_id is not None:
-            query = query.where(NodeRow.placement_id == placement_id)
-        return [_value(Node, row) for row in self._session.exec(query)]
+        return self._find(Node, open_only, job_id=job_id, placement_id=placement_id)
 
     def node(self, token: str) -> Node | None:
         """One node, or None."""
-        row = self._session.get(NodeRow, token)
-        return None if row is None else _value(Node, row)
+        return next(iter(self._find(Node, token=token)), None)
 
     def save(self, value: Saved) -> None:
         """Write a job, a placement or a node: a new row, or the one with its primary key."""
         assert isinstance(value.state, _STATES[type(value)]), value.state
-        self._merge(_TABLE[type(value)](**to_plain(value)))
+        connection, shape, plain = self._session.connection(), _SHAPE[type(value)], to_plain(value)
+        changed = connection.execute(shape.change, plain | {"of_key": plain[shape.key]})
+        if changed.rowcount == 0:
+            connection.execute(shape.add, plain)
 
     def segments(self, *, job_id: str | None = None, project_id: str | None = None) -> list[Segment]:
         """Billable stretches by start: of every node whose meter has run, by the cloud's word."""
@@ -134,7 +162,10 @@ class Rows:
             query = query.where(NodeRow.job_id == job_id)
         if project_id is not None:
             query = query.where(NodeRow.project_id == project_id)
-        return [_segment(_value(Node, node), placement) for node, placement in self._session.exec(query)]
+        return [
+            _segment(from_plain(Node, node.model_dump()), placement)
+            for node, placement in self._session.exec(query)
+        ]
 
     # -- events and decisions -----------------------------------------------------------------------------------------
 
@@ -210,6 +241,12 @@ class Rows:
         """One decision, or None."""
         row = self._session.get(DecisionRow, decision_id)
         return None if row is None else _value(Decision, row)
+
+    def _find(self, kind: type[S], open_only: bool = False, /, **by: str | None) -> list[S]:
+        """Rows whose columns have these values; None is any."""
+        values = {name: value for name, value in by.items() if value is not None}
+        found = self._session.connection().execute(_SHAPE[kind].query(open_only, tuple(values)), values)
+        return [from_plain(kind, row) for row in found.mappings()]
 
     def _merge(self, row: SQLModel) -> None:
         self._session.merge(row)
