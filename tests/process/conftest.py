@@ -1,5 +1,6 @@
 """One deployment for all tests that leave it as they found it; the others start their own."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,3 +61,11 @@ def fresh(tmp_path: Path, seaweed: SeaweedFS) -> Iterator[Deployment]:
         yield deployment
     finally:
         deployment.close()
+
+
+@pytest.fixture
+def go_ahead() -> Iterator[Path]:
+    """A file that nodes can see (`count.py --hurry-when`): once it is there, a job need not take its time any more."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder) / "go-ahead"

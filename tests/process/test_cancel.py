@@ -6,7 +6,7 @@ import pytest
 
 from tests.process.deployment import Deployment
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("deployment")]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240), pytest.mark.xdist_group("deployment")]
 
 LONG = "python3 count.py --steps 5000"
 
@@ -14,7 +14,9 @@ LONG = "python3 count.py --steps 5000"
 @pytest.fixture(scope="module")
 def will_move(shared: Deployment) -> Iterator[str]:
     """A job that has trained a while by the time its turn comes."""
-    yield shared.submit("moving", gpus="A10G:1", allow=["aws/us-east-1"], run=LONG)
+    job = shared.submit("moving", gpus="A10G:1", allow=["aws/us-east-1"], run=LONG)
+    shared.wait_for("its machine is there", lambda: shared.machines(job))
+    yield job
     shared.calm()
 
 
@@ -39,7 +41,8 @@ def test_a_queued_job(shared: Deployment) -> None:
 
 @pytest.mark.usefixtures("will_move")
 def test_a_landing_job(shared: Deployment) -> None:
-    job = shared.submit("landing", run=LONG)
+    shared.lab.fault("aws", "RunInstances", "never_boots")
+    job = shared.submit("landing", allow=["aws"], run=LONG)
     shared.wait_for("its machine is there", lambda: shared.machines(job))
     cancel(shared, job)
     (placement,) = shared.placements(job)
@@ -60,6 +63,7 @@ def test_a_moving_job(shared: Deployment, will_move: str) -> None:
     job = will_move
     shared.wait_for_commit(job)
     (old,) = shared.placements(job)
+    shared.lab.fault("aws", "RunInstances", "never_boots")
     shared.lab.price(old["key"], factor=1.9)
     shared.wait_for_job(job, "moving")
     shared.wait_for("the new machine is there", lambda: len(shared.machines(job)) == 2)

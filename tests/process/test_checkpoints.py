@@ -15,10 +15,10 @@ from broker.wire.store_client import ObjectStore
 from lab.demo.reference import digest, reference_run
 from tests.process.deployment import ROOT, Deployment
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("deployment")]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240), pytest.mark.xdist_group("deployment")]
 
 # Deaf: what is committed is decided by the test, not by a farewell.
-DEAF = "python3 count.py --steps {steps} --pace 0.1 --save-every 10 --deaf"
+DEAF = "python3 count.py --steps {steps} --pace 0.1 --save-every 10 --deaf --hurry-when {file}"
 
 
 def take_away(deployment: Deployment, *jobs: str) -> None:
@@ -49,10 +49,12 @@ def damage_newest_chunk(store: ObjectStore, prefix: str) -> Head:
     return head
 
 
-def test_a_damaged_chunk_costs_one_commit_and_an_empty_store_everything(deployment: Deployment) -> None:
+def test_a_damaged_chunk_costs_one_commit_and_an_empty_store_everything(
+    deployment: Deployment, go_ahead: Path
+) -> None:
     """There is no other way from node to node than the store."""
-    damaged = deployment.submit("damaged", run=DEAF.format(steps=60))
-    emptied = deployment.submit("emptied", run=DEAF.format(steps=50))
+    damaged = deployment.submit("damaged", run=DEAF.format(steps=2000, file=go_ahead))
+    emptied = deployment.submit("emptied", run=DEAF.format(steps=1000, file=go_ahead))
     deployment.wait_for_commit(emptied)
     deployment.wait_for_commit(damaged, seq=2)
     take_away(deployment, damaged, emptied)
@@ -61,6 +63,7 @@ def test_a_damaged_chunk_costs_one_commit_and_an_empty_store_everything(deployme
     store, prefix = deployment.store(emptied)
     for key, _ in list(store.list(f"{prefix}/")):
         store.delete(key)
+    go_ahead.touch()
     resume(deployment, damaged, emptied)
 
     second = deployment.placements(damaged)[1]
@@ -69,11 +72,11 @@ def test_a_damaged_chunk_costs_one_commit_and_an_empty_store_everything(deployme
     assert (event["data"]["to_seq"], event["placement_id"]) == (head.seq - 1, second["id"])
     assert head.link is not None
     assert head.link.manifest in event["data"]["skipped"][0]
-    assert deployment.counted(damaged) == counted(60), "falling back costs time, and changes nothing else"
+    assert deployment.counted(damaged) == counted(2000), "falling back costs time, and changes nothing else"
 
     assert deployment.placements(emptied)[1]["resumed_step"] is None
     assert deployment.log(emptied).count("starting at step 0\n") == 2
-    assert deployment.counted(emptied) == counted(50)
+    assert deployment.counted(emptied) == counted(1000)
 
 
 def test_a_node_cannot_read_another(deployment: Deployment) -> None:
@@ -101,23 +104,23 @@ def test_a_node_cannot_read_another(deployment: Deployment) -> None:
 def test_one_altered_number_changes_the_final_weights(deployment: Deployment, tmp_path: Path) -> None:
     """The comparison of final weights can fail: so where it holds, it says something."""
     script = ROOT / "docs" / "examples" / "train.py"
-    steps = ["--steps", "60", "--save-every", "10"]
+    steps = ["--steps", "120", "--save-every", "10"]
     reference = reference_run(script, steps, tmp_path / "reference")
     wish = {
         "gpus": "A100:8",
         "allow": ["aws"],
         "source": str(script.parent),
-        "env": {"STEP_SECONDS": "0.15", "OMP_NUM_THREADS": "1"},
+        "env": {"STEP_SECONDS": "0.1", "OMP_NUM_THREADS": "1"},
         "run": f"python3 train.py {' '.join(steps)}",
     }
     jobs = [deployment.submit(name, **wish) for name in ("honest", "altered")]
     for job in jobs:
-        deployment.wait_for_commit(job, limit_s=60)
+        deployment.wait_for_commit(job)
     take_away(deployment, *jobs)
     alter(deployment, jobs[1], tmp_path / "altered")
     resume(deployment, *jobs)
     honest, altered = (digest(script, deployment.restored(job)) for job in jobs)
-    assert (honest.step, altered.step) == (60, 60)
+    assert (honest.step, altered.step) == (120, 120)
     assert honest.sha256 == reference.sha256
     assert altered.sha256 != reference.sha256
 

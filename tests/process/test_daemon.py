@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.process.deployment import BROKER, ROOT, Deployment, end, free_port
+from tests.process.deployment import BROKER, LIMIT_S, ROOT, Deployment, end, free_port
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_a_second_daemon_on_the_same_state_is_refused_by_name(deployment: Deploy
         cwd=deployment.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 5
     assert f"process {pid} on" in done.stderr
@@ -119,7 +119,7 @@ def test_production_code_runs_without_the_lab(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert seen.stdout.startswith(str(tmp_path))
     assert "No module named 'lab'" in seen.stderr
@@ -130,7 +130,7 @@ def test_production_code_runs_without_the_lab(tmp_path: Path) -> None:
     try:
         until_serving(tmp_path, port, daemon)
         wanted = {"aws": ["credentials"], "gcp": ["GOOGLE_APPLICATION_CREDENTIALS"]}
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + LIMIT_S
         while missing := {cloud for cloud, words in wanted.items() if not told(tmp_path, cloud, words)}:
             assert time.monotonic() < deadline, (
                 f"nothing is said of {missing}:\n{(tmp_path / 'log').read_text()}"
@@ -145,7 +145,7 @@ def test_production_code_runs_without_the_lab(tmp_path: Path) -> None:
 
 
 def until_serving(folder: Path, port: int, daemon: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + LIMIT_S
     while True:
         assert daemon.poll() is None, (folder / "log").read_text()
         assert time.monotonic() < deadline, (folder / "log").read_text()

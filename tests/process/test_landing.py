@@ -1,6 +1,6 @@
 """Landings that go wrong: the money is not lost, the job lands elsewhere, and what trains is left alone.
 
-Most of it is waiting, so all of them are begun at once and looked at one by one. Each has pools of its own.
+Most of it is waiting, so they are begun at once and looked at one by one. Each has pools of its own.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 from tests.process.conftest import GCP
 from tests.process.deployment import Deployment, key_of
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("deployment")]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240), pytest.mark.xdist_group("deployment")]
 
 SHORT = "python3 count.py --steps 10"
 LONG = "python3 count.py --steps 5000"
@@ -32,14 +32,12 @@ def landings(shared: Deployment) -> Iterator[dict[str, str]]:
         land(name, **job)
         shared.wait_for(f"the machine of {name} is there", lambda: shared.machines(jobs[name]))
 
-    faulty("never-boots", "aws", "RunInstances", "never_boots", gpus="A10G:1", allow=["aws"])
     faulty("lost-on-aws", "aws", "RunInstances", "reply_lost", allow=["aws/us-east-1"])
     faulty("lost-on-gcp", "gcp", "instances.insert", "reply_lost", allow=["gcp"])
     shared.lab.stock(EMPTY, 0)
     land("finds-it-empty", gpus="L4:1", allow=["aws"])
     land("moves-in-vain", gpus="H100:8", allow=["aws"], run=LONG)
     land("probe-rejects", gpus="L4:1", allow=["gcp/us-central1/us-central1-a", "aws/us-east-1/use1-az1"])
-    land("probe-hangs", gpus="A100:1", allow=["gcp"])
     yield jobs
     shared.calm()
 
@@ -101,8 +99,20 @@ def test_a_node_whose_arithmetic_is_wrong_is_given_back(shared: Deployment, land
     assert any("exact" in reason for reason in report["reasons"])
 
 
-def test_a_node_whose_probe_hangs_is_given_back(shared: Deployment, landings: dict[str, str]) -> None:
-    job = landings["probe-hangs"]
+@pytest.fixture(scope="module")
+def silent_landings(shared: Deployment) -> Iterator[dict[str, str]]:
+    """Landings that only a deadline can end."""
+    shared.lab.fault("aws", "RunInstances", "never_boots")
+    jobs = {"never-boots": shared.submit("never-boots", gpus="A10G:1", allow=["aws"], run=SHORT)}
+    shared.wait_for("the machine that never boots is there", lambda: shared.machines(jobs["never-boots"]))
+    jobs["probe-hangs"] = shared.submit("probe-hangs", gpus="A100:1", allow=["gcp"], run=SHORT)
+    yield jobs
+    shared.calm()
+
+
+@pytest.mark.slow
+def test_a_node_whose_probe_hangs_is_given_back(shared: Deployment, silent_landings: dict[str, str]) -> None:
+    job = silent_landings["probe-hangs"]
     shared.finish(job)
     bad, good = shared.placements(job)
     assert (bad["key"], bad["verdict"]) == (GCP.replace("a3", "a2"), "reject")
@@ -110,8 +120,9 @@ def test_a_node_whose_probe_hangs_is_given_back(shared: Deployment, landings: di
     assert good["key"] == "gcp/us-central1-b/a2-highgpu-1g/spot"
 
 
-def test_a_node_that_never_boots_is_given_back(shared: Deployment, landings: dict[str, str]) -> None:
-    job = landings["never-boots"]
+@pytest.mark.slow
+def test_a_node_that_never_boots_is_given_back(shared: Deployment, silent_landings: dict[str, str]) -> None:
+    job = silent_landings["never-boots"]
     shared.finish(job)
     bad, good = shared.placements(job)
     assert bad["reason"].startswith("still booting after")

@@ -7,7 +7,7 @@ import pytest
 from tests.process.conftest import FIRST
 from tests.process.deployment import Deployment
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("deployment")]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240), pytest.mark.xdist_group("deployment")]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_a_job_that_is_cut_off_recovers_on_the_last_good_price_and_says_so(impat
         "blind",
         policy="impatient",
         allow=["aws/us-east-1"],
-        run="python3 count.py --steps 180",
+        run="python3 count.py --steps 5000",
     )
     deployment.wait_for_commit(job)
     (old,) = deployment.placements(job)
@@ -49,8 +49,7 @@ def test_a_job_that_is_cut_off_recovers_on_the_last_good_price_and_says_so(impat
     ok, error = deployment.polls("aws")[-1]
     assert (ok, error != "") == (False, True)
     deployment.interrupt(job, notice_s=120)
-    deployment.wait_for("it has another placement", lambda: len(deployment.placements(job)) == 2)
-    deployment.finish(job)
+    deployment.wait_for("it trains elsewhere", lambda: deployment.placements(job)[-1]["resumed_step"])
     first, second = deployment.placements(job)
     assert (first["lost"], second["purpose"]) == (True, "recover")
     decision = next(
@@ -62,4 +61,3 @@ def test_a_job_that_is_cut_off_recovers_on_the_last_good_price_and_says_so(impat
     assert "on a price that is not fresh" in decision["summary"]
     lines = {reason["line"]: reason for reason in decision["reasons"]}
     assert lines["recovery on a price that is not fresh"]["holds"]
-    assert second["resumed_step"] > 0

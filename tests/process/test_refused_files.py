@@ -6,7 +6,7 @@ import pytest
 
 from tests.process.deployment import Deployment
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("deployment")]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240), pytest.mark.xdist_group("deployment")]
 
 JOBS = {
     "wrong type": (

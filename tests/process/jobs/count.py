@@ -1,9 +1,10 @@
 """Counts, and hashes what it counted: a job of the smallest kind. Its end depends on every step, and on nothing else.
 
-    python3 count.py --steps 40 --pace 0.05 --save-every 20 [--deaf]
+    python3 count.py --steps 40 --pace 0.05 --save-every 20 [--deaf] [--hurry-when FILE]
 
 A checkpoint is a zip like those of `torch.save`. Saved more than once a second they may be gone before the agent has
-looked at them twice. `--deaf` leaves SIGTERM alone, as most trainers do.
+looked at them twice. `--deaf` leaves SIGTERM alone, as most trainers do. With `--hurry-when` it takes its time until that
+file is there.
 """
 
 import argparse
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=0.05)
     parser.add_argument("--save-every", type=int, default=20)
     parser.add_argument("--deaf", action="store_true")
+    parser.add_argument("--hurry-when", type=Path)
     options = parser.parse_args()
     if not options.deaf:
         signal.signal(signal.SIGTERM, ask_to_stop)
@@ -52,7 +54,8 @@ def main() -> None:
         step, chain = state["step"], state["chain"]
     print(f"starting at step {step}", flush=True)
     while step < options.steps and not asked:
-        time.sleep(options.pace)
+        if options.hurry_when is None or not options.hurry_when.exists():
+            time.sleep(options.pace)
         step += 1
         chain = hashlib.sha256(f"{chain}{step}".encode()).hexdigest()
         with open(os.environ["BROKER_METRICS"], "a") as lines:
