@@ -28,7 +28,9 @@ EACH_KIND = 20
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.sim", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="many seeds")
     run.add_argument("--seeds", type=int, default=WHOLE_RUN)
@@ -78,7 +80,10 @@ def _run(options: argparse.Namespace) -> int:
         done += 1
         if sys.stderr.isatty() or done % 20 == 0:
             took_s = time.monotonic() - began_s
-            print(f"{done}/{len(seeds)} seeds, {simulated_s / 3600:.0f} simulated hours, {took_s:.0f} s", file=sys.stderr)
+            print(
+                f"{done}/{len(seeds)} seeds, {simulated_s / 3600:.0f} simulated hours, {took_s:.0f} s",
+                file=sys.stderr,
+            )
         if not result.ok:
             failed = result
             break
@@ -110,7 +115,9 @@ def _tell(counts: Counter[Kind], reached: Counter[str], done: int, simulated_s: 
 
 
 def _report(failed: Result, options: argparse.Namespace) -> None:
-    print(f"\nFAILED: seed {failed.seed} at {_commit()}\n  {failed.text}\n\nmaking it smaller ...", flush=True)
+    print(
+        f"\nFAILED: seed {failed.seed} at {_commit()}\n  {failed.text}\n\nmaking it smaller ...", flush=True
+    )
     with MUTANTS[options.mutant].applied() if options.mutant else nullcontext():
         small = shrink(failed, options.hours, lambda text: print(f"  {text}", flush=True))
     print(f"\n  {small.result.text}\n  faults needed: {', '.join(sorted(small.kinds)) or 'none'}\n")
@@ -144,13 +151,20 @@ def _mutants(options: argparse.Namespace) -> int:
             print(f"{name:28} SURVIVED {len(tasks)} seeds, {took_s:.0f} s", flush=True)
         else:
             print(f"{name:28} seed {caught.seed:4}, {took_s:5.1f} s: {caught.text[:110]}", flush=True)
-    print(f"{len(survivors)} of {len(MUTANTS)} mutants survived" + (f": {', '.join(survivors)}" if survivors else ""))
+    print(
+        f"{len(survivors)} of {len(MUTANTS)} mutants survived"
+        + (f": {', '.join(survivors)}" if survivors else "")
+    )
     return 1 if survivors else 0
 
 
 def _commit() -> str:
     said = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return f"commit {said.stdout.strip() or 'unknown'}"
 

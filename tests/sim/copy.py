@@ -59,6 +59,7 @@ class Host(Protocol):
     def setup_fails(self) -> bool: ...
     def nonce(self) -> str: ...
     def note(self, what: str, **data: object) -> None: ...
+    def ended(self, state: str) -> None: ...
     def fell_back(self, copy: "Copy") -> None: ...
     def committed(self, copy: "Copy", seq: int, step: int) -> None: ...
 
@@ -162,9 +163,7 @@ class Copy:
             step = int((folder / "state").read_text())
             assert step == done.manifest.step, "the files are those of the manifest"
             self.restored_step = step
-            host.beat.job.restore = wire.RestoreNote(
-                done.manifest.seq, step, done.link.manifest, fell_back
-            )
+            host.beat.job.restore = wire.RestoreNote(done.manifest.seq, step, done.link.manifest, fell_back)
         if self.fell_back:
             host.fell_back(self)
 
@@ -227,7 +226,9 @@ class Copy:
         self._halt()
         saved = True
         if self.stopping.save and saved_step is not None and not self._fenced:
-            saved = await self._last_commit(saved_step, lambda: self.stopping.commit_until_s if self.stopping else None)
+            saved = await self._last_commit(
+                saved_step, lambda: self.stopping.commit_until_s if self.stopping else None
+            )
         state = wire.JOB_FENCED if self._fenced else self.stopping.state
         self._end(state, saved=saved and not self._fenced)
 
@@ -319,6 +320,7 @@ class Copy:
             setattr(job, name, value)
         self.host.beat.phase = wire.PHASE_STOPPED if self.generation else wire.PHASE_IDLE
         self.host.note("copy.ends", job=self.order.job_id, generation=self.generation, state=state, **note)
+        self.host.ended(state)
         self.host.say()
 
     def _report(self, step: int | None = None) -> None:

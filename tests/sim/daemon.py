@@ -44,10 +44,10 @@ from tests.sim.loop import SimClock, SimLoop, blocking, silent
 
 T = TypeVar("T")
 CLOUDS = ("aws", "gcp")
-PASS_EVERY_S = 30.0
-BURST_S = 2.0
+PASS_EVERY_S = 40.0
+BURST_S = 4.0
 COLLECT_EVERY_S = 60.0
-POLL_EVERY_S = 60.0
+POLL_EVERY_S = 75.0
 
 
 class Crash(BaseException):
@@ -128,7 +128,9 @@ class SimStore(StateStore):
             if daemon.around.disk_is_full():
                 raise OperationalError("COMMIT", {}, sqlite3.OperationalError("database or disk is full"))
             daemon.crash_point("before commit")
-        daemon.around.committed_rows(daemon, written.rows, written.events, written.decisions, written.switches)
+        daemon.around.committed_rows(
+            daemon, written.rows, written.events, written.decisions, written.switches
+        )
         daemon.crash_point("after commit")
 
 
@@ -191,7 +193,9 @@ class SimDaemon:
         )  # fmt: skip
         self.collector = Collector(self.store, sweep, clock, blocking_calls, rules)
         self.auditor = Auditor(self.collector, checkpoints)
-        self.poller = Poller(clouds, self.history, clock, intervals_s=dict.fromkeys(CLOUDS, POLL_EVERY_S), polled=self.wake)
+        self.poller = Poller(
+            clouds, self.history, clock, intervals_s=dict.fromkeys(CLOUDS, POLL_EVERY_S), polled=self.wake
+        )
         self.services = cast(
             Services,
             SimpleNamespace(

@@ -196,4 +196,15 @@ def silent(future: "asyncio.Future[Any]") -> None:
         future.exception()
 
 
-__all__ = ["START_MS", "Killed", "SimClock", "SimLoop", "SimThread", "Worker", "blocking", "futures", "silent", "wait"]
+__all__ = [
+    "START_MS",
+    "Killed",
+    "SimClock",
+    "SimLoop",
+    "SimThread",
+    "Worker",
+    "blocking",
+    "futures",
+    "silent",
+    "wait",
+]

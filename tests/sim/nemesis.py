@@ -121,7 +121,11 @@ class Nemesis:
         key = random.choice(sorted(world.pools))
         stock = random.choice([0, 0, 1, 2, None])
         region = world.pools[key].listing.zone.region
-        keys = [k for k, p in world.pools.items() if p.listing.zone.region == region] if random.random() < 0.2 else [key]
+        keys = (
+            [k for k, p in world.pools.items() if p.listing.zone.region == region]
+            if random.random() < 0.2
+            else [key]
+        )
         for each in keys:
             world.set_stock(each, stock)
         return f"{keys[0]}={stock}"
@@ -131,7 +135,9 @@ class Nemesis:
         random, world = self.sim.chaos.random("price"), self.sim.world
         key = random.choice([k for k in sorted(world.pools) if k.endswith("/spot")])
         price = world.pools[key].changes[-1].price_micro_usd_h
-        new = min(14_000_000, max(500_000, round(price * random.choice([0.3, 0.5, 0.8, 1.1, 1.5, 2.5]) / 100) * 100))
+        new = min(
+            14_000_000, max(500_000, round(price * random.choice([0.3, 0.5, 0.8, 1.1, 1.5, 2.5]) / 100) * 100)
+        )
         world.set_price(key, new)
         return f"{key}={new}"
 
@@ -139,7 +145,9 @@ class Nemesis:
 
     def _node(self, name: str) -> SimNode | None:
         """One that is up; those that train first."""
-        alive = [n for n in self.sim.fleet.values() if n.alive and self.sim.world.machine(n.machine.id).holds_stock]
+        alive = [
+            n for n in self.sim.fleet.values() if n.alive and self.sim.world.machine(n.machine.id).holds_stock
+        ]
         training = [n for n in alive if n.copy is not None and n.copy.training]
         random = self.sim.chaos.random(name)
         pool = training if training and random.random() < 0.7 else alive
@@ -182,7 +190,9 @@ class Nemesis:
         node = self._node("cut_node")
         if node is None:
             return None
-        node.cut_until_s = self.sim.loop.now_s + self.sim.chaos.random("cut_node").choice([30, 150, 600, 2000])
+        node.cut_until_s = self.sim.loop.now_s + self.sim.chaos.random("cut_node").choice(
+            [30, 150, 600, 2000]
+        )
         return f"{node.machine.id} until {node.cut_until_s:.0f}"
 
     # -- the checkpoint store -----------------------------------------------------------------------------------------
@@ -354,5 +364,3 @@ def _put_back(source: Path, target: Path) -> None:
     for suffix in ("-wal", "-shm"):
         Path(f"{target}{suffix}").unlink(missing_ok=True)
     shutil.copy(source, target)
-
-

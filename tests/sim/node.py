@@ -117,6 +117,12 @@ class SimNode:
     def note(self, what: str, **data: object) -> None:
         self.around.note(what, node=self.token[:12], **data)
 
+    def ended(self, state: str) -> None:
+        if state == wire.JOB_FENCED:
+            self.around.chaos.reached("a zombie was refused by HEAD")
+        elif state == wire.JOB_LEASE_LOST:
+            self.around.chaos.reached("a run lease ran out")
+
     def fell_back(self, copy: Copy) -> None:
         self.around.fell_back(self, copy)
 
@@ -168,7 +174,13 @@ class SimNode:
         for task in list(self._tasks):
             task.cancel()
         old, probe, notice = self.beat, self.beat.probe, self.beat.notice
-        final = old.job.state in (wire.JOB_EXITED, wire.JOB_STOPPED, wire.JOB_FENCED, wire.JOB_LEASE_LOST, wire.JOB_FAILED)
+        final = old.job.state in (
+            wire.JOB_EXITED,
+            wire.JOB_STOPPED,
+            wire.JOB_FENCED,
+            wire.JOB_LEASE_LOST,
+            wire.JOB_FAILED,
+        )
         for copy in self.copies:
             copy.training = False
         self._begin()
@@ -253,7 +265,9 @@ class SimNode:
                 self._wish(directive.run)
             case wire.ORDER_DRAIN if directive.drain is not None:
                 kill_at_s = self.now_s + (directive.drain.within_s if directive.drain.save else 0.0)
-                self._stop(Stop(wire.JOB_STOPPED, directive.drain.save, kill_at_s, kill_at_s + _DRAIN_COMMIT_S))
+                self._stop(
+                    Stop(wire.JOB_STOPPED, directive.drain.save, kill_at_s, kill_at_s + _DRAIN_COMMIT_S)
+                )
             case wire.ORDER_EXIT:
                 self._over = True
 
@@ -341,6 +355,7 @@ class SimNode:
         while self.now_s < self._dead_man_at_s:
             await self.sleep(self._dead_man_at_s - self.now_s)
         self.note("dead_man.acts")
+        self.around.chaos.reached("the dead-man switch ended a machine")
         self.around.end_machine(self.machine.id)
 
     def hear(self, seconds_left: float) -> None:
@@ -356,5 +371,7 @@ class SimNode:
                 reserve_s = min(0.5 * seconds_left, max(0.2 * seconds_left, 5.0))
                 self._stop(Stop(wire.JOB_STOPPED, True, end_s - reserve_s, end_s))
             else:
-                self._stop(Stop(wire.JOB_STOPPED, True, end_s - min(5.0, 0.15 * seconds_left), end_s, linger=True))
+                self._stop(
+                    Stop(wire.JOB_STOPPED, True, end_s - min(5.0, 0.15 * seconds_left), end_s, linger=True)
+                )
         self.say()

@@ -1,8 +1,8 @@
 """The checkpoint store: one truth, and a client for each process that loses requests and replies."""
 
+import builtins
 import hashlib
 from collections.abc import Callable
-from typing import List  # noqa: UP035 - a method is called `list`
 
 from broker.wire.errors import PreconditionFailed, StoreFailed, UnknownWrite
 from broker.wire.head import HEAD_NAME
@@ -95,13 +95,15 @@ class StoreClient:
         self._bucket.objects.pop(key, None)
         self._travel_back()
 
-    def list(self, prefix: str) -> List[tuple[str, int]]:
+    def list(self, prefix: str) -> list[tuple[str, int]]:
         self._travel(f"list {prefix}")
-        found = sorted((key, len(data)) for key, data in self._bucket.objects.items() if key.startswith(prefix))
+        found = sorted(
+            (key, len(data)) for key, data in self._bucket.objects.items() if key.startswith(prefix)
+        )
         self._travel_back()
         return found
 
-    def folders(self, prefix: str) -> List[str]:
+    def folders(self, prefix: str) -> builtins.list[str]:
         self._travel(f"list {prefix}")
         return sorted({k[len(prefix) :].split("/")[0] for k in self._bucket.objects if k.startswith(prefix)})
 
@@ -113,7 +115,9 @@ class StoreClient:
                 self._bucket.put(key, data, if_match, if_absent, self._who)
             except PreconditionFailed:
                 pass
-            self._chaos.reached("cas reply lost after the write" if key.endswith(HEAD_NAME) else "put reply lost")
+            self._chaos.reached(
+                "cas reply lost after the write" if key.endswith(HEAD_NAME) else "put reply lost"
+            )
         elif fate < 0.75:
             self._later(key, data, if_match, if_absent)
         wait(self._random.uniform(1, 20))

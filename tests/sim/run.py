@@ -92,7 +92,9 @@ async def _nothing_left_to_do(sim: Sim) -> None:
     daemon.reconciler.one_pass()
     left = daemon.reconciler.one_pass()
     if left or daemon.reconciler._running or daemon.decider.one_pass():
-        sim.violate("L2 quiet", f"a pass over a world at rest wants {left} changes: {daemon.reconciler._running}")
+        sim.violate(
+            "L2 quiet", f"a pass over a world at rest wants {left} changes: {daemon.reconciler._running}"
+        )
     await daemon.collector.one_pass()
     if daemon.collector.unowned:
         sim.violate("L2 quiet", f"unowned: {daemon.collector.sweeps}")
@@ -126,7 +128,9 @@ def _ledger_is_the_bill(sim: Sim) -> None:
         if not told:
             sim.chaos.reached("the end of a meter was inferred")
             if bill.paid_micro_usd < line.cost_micro_usd:
-                sim.violate("I6 ledger", f"{token} cost {line.cost_micro_usd} ({line}); the ledger has less: {bill}")
+                sim.violate(
+                    "I6 ledger", f"{token} cost {line.cost_micro_usd} ({line}); the ledger has less: {bill}"
+                )
 
 
 async def _tear_down(sim: Sim) -> None:

@@ -28,7 +28,7 @@ from lab import machines as lab
 from lab.catalog import Scenario
 from lab.machines import EndedBy, Happening
 from tests.clocks import START_MS
-from tests.sim.cloud import CloudTruth, Deed, SimCloud, SimWorld
+from tests.sim.cloud import CloudTruth, SimCloud, SimWorld
 from tests.sim.copy import Copy, Plan
 from tests.sim.daemon import CLOUDS, Crash, SimDaemon
 from tests.sim.faults import Chaos, Kind
@@ -75,7 +75,9 @@ class SeededIds:
 class Sim:
     """Everything of one seed. See `tests.sim.run` for what runs it."""
 
-    def __init__(self, seed: int, folder: Path, *, hours: float, without: frozenset[Kind], echo: bool) -> None:
+    def __init__(
+        self, seed: int, folder: Path, *, hours: float, without: frozenset[Kind], echo: bool
+    ) -> None:
         self.seed = seed
         self.folder = folder
         self.hours = hours
@@ -137,7 +139,9 @@ class Sim:
     def failed(self, error: BaseException, where: str) -> None:
         """Something that must not happen, and no rule speaks of: an assertion, a KeyError."""
         if self.violation is None:
-            self.violation = error if isinstance(error, Violation) else Violation("I0 no defects", f"{where}: {error!r}")
+            self.violation = (
+                error if isinstance(error, Violation) else Violation("I0 no defects", f"{where}: {error!r}")
+            )
             self.violation.__cause__ = error if error is not self.violation else None
             self.history.note("VIOLATION", rule=f"'{self.violation.rule}'", text=repr(error))
             self._failed.set()
@@ -186,7 +190,9 @@ class Sim:
             lambda: daemon.crash_point("at the store"),
         )  # fmt: skip
 
-    def committed_rows(self, daemon: SimDaemon, saved: list[Saved], events: Any, decisions: Any, switches: Any) -> None:
+    def committed_rows(
+        self, daemon: SimDaemon, saved: list[Saved], events: Any, decisions: Any, switches: Any
+    ) -> None:
         for name, value in switches:
             since = self.loop.now_s if value else None
             if name == REPORT_ONLY:
@@ -299,7 +305,12 @@ class Sim:
 
     def _happened(self, what: Happening, machine: lab.Machine) -> None:
         node = self.fleet.get(machine.id)
-        self.note(f"world.{what}", machine=machine.id, token=machine.labels["token"][:14], by=machine.ended_by or "-")
+        self.note(
+            f"world.{what}",
+            machine=machine.id,
+            token=machine.labels["token"][:14],
+            by=machine.ended_by or "-",
+        )
         if what is Happening.RUNNING:
             self.fleet[machine.id] = SimNode(self, machine, self.folder / "nodes")
         elif what is Happening.NOTICED and node is not None and machine.interruption is not None:
@@ -416,7 +427,11 @@ class Sim:
         for job in truth.jobs.values():
             if job.state.final:
                 continue
-            active = [p for p in truth.placements.values() if p.job_id == job.id and p.state == PlacementState.ACTIVE]
+            active = [
+                p
+                for p in truth.placements.values()
+                if p.job_id == job.id and p.state == PlacementState.ACTIVE
+            ]
             if job.state != JobState.RUNNING or len(active) != 1:
                 return f"{job.id} is {job.state}: {job.reason}"
             nodes = [n for n in truth.nodes.values() if n.placement_id == active[0].id]

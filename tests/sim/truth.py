@@ -91,12 +91,16 @@ class Truth:
             self.nodes = {n.token: n for n in tx.nodes()}
         self.newest_epoch = daemon.store.epoch
 
-    def rows(self, daemon: SimDaemon, saved: list[Saved], events: list[Event], decisions: list[Decision]) -> None:
+    def rows(
+        self, daemon: SimDaemon, saved: list[Saved], events: list[Event], decisions: list[Decision]
+    ) -> None:
         """A transaction has been committed."""
         if daemon.store.epoch != self.newest_epoch:
             self.sim.violate("I7 stale epoch", f"daemon {daemon.number} wrote under {daemon.store.epoch}")
         for event in events:
             self._event(event)
+        if any("recoveries in the last hour" in decision.summary for decision in decisions):
+            self.sim.chaos.reached("recoveries reached their cap")
         new = [v for v in saved if isinstance(v, Placement) and v.id not in self.placements]
         for value in saved:
             self._row(value)
@@ -132,24 +136,42 @@ class Truth:
         if after.state not in _reachable(_EDGES[type(after)], before.state):
             self.sim.violate("I5 edges", f"{after} came from {before.state}")
         key = after.token if isinstance(after, Node) else after.id
-        self.sim.note("row", key=key[:14] if isinstance(after, Node) else key, state=after.state, reason=f"'{after.reason[:70]}'")
+        self.sim.note(
+            "row",
+            key=key[:14] if isinstance(after, Node) else key,
+            state=after.state,
+            reason=f"'{after.reason[:70]}'",
+        )
         if isinstance(after, Node) and after.state == NodeState.GONE:
             assert isinstance(before, Node)
             self._node_gone(before, after)
+        if isinstance(after, Placement) and after.state == PlacementState.RELEASING:
+            states = {n.state for n in self.nodes.values() if n.placement_id == after.id}
+            if NodeState.GONE in states and len(states) > 1:
+                self.sim.chaos.reached("a gang was released because one node failed")
         if isinstance(after, Placement) and after.state == PlacementState.GONE:
-            left = [n.token for n in self.nodes.values() if n.placement_id == after.id and n.state != NodeState.GONE]
+            left = [
+                n.token
+                for n in self.nodes.values()
+                if n.placement_id == after.id and n.state != NodeState.GONE
+            ]
             if left:
                 self.sim.violate("I15 all or none", f"{after.id} is gone and {left} are not")
         if isinstance(after, Placement) and after.state == PlacementState.ACTIVE:
             head = self.head(after.job_id)
+            if after.purpose == Purpose.MOVE:
+                self.sim.chaos.reached("a move was carried out")
             if after.generation is None or head.generation < after.generation:
                 self.sim.violate(
-                    "I16 fence first", f"{after.id} trains under {after.generation}, HEAD has {head.generation}"
+                    "I16 fence first",
+                    f"{after.id} trains under {after.generation}, HEAD has {head.generation}",
                 )
         if isinstance(after, Job) and after.state == JobState.SUCCEEDED:
             head, plan = self.head(after.id), self.sim.plan_of(after.id)
             if head.step != plan.total_steps:
-                self.sim.violate("I17 finished", f"{after.id} succeeded; HEAD holds step {head.step} of {plan.total_steps}")
+                self.sim.violate(
+                    "I17 finished", f"{after.id} succeeded; HEAD holds step {head.step} of {plan.total_steps}"
+                )
 
     def _node_gone(self, before: Node, after: Node) -> None:
         """A row may close only on the cloud's word, said often enough."""
@@ -161,8 +183,11 @@ class Truth:
                 continue
             denied = self.sim.clouds[machine.cloud].denied.get(machine.id, 0)
             if denied < self.sim.rules.gone_confirmations:
-                self.sim.violate("I14 confirmed", f"{after.token} is gone by its row ({after.reason}) and runs")
+                self.sim.violate(
+                    "I14 confirmed", f"{after.token} is gone by its row ({after.reason}) and runs"
+                )
             self.sim.chaos.reached("the cloud denied a machine that runs, often enough")
+            self.sim.disown(after.token)
 
     def _intended(self, placement: Placement, decision: Decision | None, daemon: SimDaemon) -> None:
         sim, rows = self.sim, self.placements
@@ -195,7 +220,9 @@ class Truth:
             sim.violate("I10 caps", f"{placement.id} moves within the cooldown")
         if sum(at > decision.at_ms - 24 * HOUR_MS for at in done_ms) >= policy.moves_per_day:
             sim.violate("I10 caps", f"{placement.id} is one move too many for today")
-        landing = [p for p in rows.values() if p.purpose == Purpose.MOVE and (p.state.landing or p.state == "ready")]
+        landing = [
+            p for p in rows.values() if p.purpose == Purpose.MOVE and (p.state.landing or p.state == "ready")
+        ]
         if len(landing) > policy.moves_at_once:
             sim.violate("I10 caps", f"{placement.id} is move {len(landing)} at once")
         self._prices(placement, decision, daemon)
@@ -215,7 +242,9 @@ class Truth:
             sim.violate("I9 prices", f"{placement.id}: its quote is {target.quote_age_s} s old")
         true = {sim.price_at(target.offer.key, at_s) for at_s in range(int(when[0]) - 1, int(when[1]) + 2)}
         if target.price_micro_usd_h not in true:
-            sim.violate("I9 prices", f"{placement.id}: {target.price_micro_usd_h} was never the price: {sorted(true)}")
+            sim.violate(
+                "I9 prices", f"{placement.id}: {target.price_micro_usd_h} was never the price: {sorted(true)}"
+            )
         here = self.placements[placement.replaces or ""].offer
         if max(sim.whole_polls[here.cloud], default=0) < decision.at_ms - max_age_ms:
             sim.violate("I9 prices", f"{placement.id}: the price of its own place is stale")
@@ -239,7 +268,9 @@ class Truth:
         if new.manifest and (old is None or new.manifest != old.manifest):
             self._commit(job_id, old, new, who)
         truth.generation, truth.seq = new.generation, new.seq
-        self.sim.note("head", job=job_id, generation=new.generation, seq=new.seq, step=truth.step, who=who[:14])
+        self.sim.note(
+            "head", job=job_id, generation=new.generation, seq=new.seq, step=truth.step, who=who[:14]
+        )
 
     def _fenced(self, job_id: str, old: Head | None, new: Head, who: str) -> None:
         truth = self.head(job_id)
@@ -256,9 +287,14 @@ class Truth:
         truth, sim = self.head(job_id), self.sim
         step = self._step_of(job_id, new)
         if old is None or new.generation != old.generation:
-            sim.violate("I1 one commit point", f"{who} committed {job_id} under {new.generation}, HEAD had {old}")
+            sim.violate(
+                "I1 one commit point", f"{who} committed {job_id} under {new.generation}, HEAD had {old}"
+            )
         if truth.owner.setdefault(new.generation, who) != who:
-            sim.violate("I1 one commit point", f"{who} and {truth.owner[new.generation]} commit under {new.generation}")
+            sim.violate(
+                "I1 one commit point",
+                f"{who} and {truth.owner[new.generation]} commit under {new.generation}",
+            )
         if new.seq != truth.seq + 1:
             sim.violate("I2 never back", f"{job_id}: commit {new.seq} after {truth.seq}")
         if step < truth.step:
@@ -291,7 +327,8 @@ class Truth:
         truth = self.head(copy.order.job_id)
         if truth.commits.get(seq) != (copy.generation, step, node.token):
             self.sim.violate(
-                "I13 honest commits", f"{node.token} believes in commit {seq}; HEAD had {truth.commits.get(seq)}"
+                "I13 honest commits",
+                f"{node.token} believes in commit {seq}; HEAD had {truth.commits.get(seq)}",
             )
 
     # -- deeds --------------------------------------------------------------------------------------------------------
@@ -303,7 +340,11 @@ class Truth:
             self._asked(deed, row)
         elif deed.what == "delete" and deed.who.startswith("collector") and not deed.late:
             self._collected(deed, row)
-        elif deed.what == "create" and deed.machine is not None and (row is None or row.state == NodeState.GONE):
+        elif (
+            deed.what == "create"
+            and deed.machine is not None
+            and (row is None or row.state == NodeState.GONE)
+        ):
             self.sim.chaos.reached("a create arrived after its row was closed")
 
     def _asked(self, deed: Deed, row: Node | None) -> None:
@@ -330,7 +371,10 @@ class Truth:
             return
         job, head = self.jobs.get(copy.order.job_id), self.head(copy.order.job_id)
         if job is not None and copy.generation == head.generation > job.generation:
-            self.sim.violate("I18 report-only", f"rows at generation {job.generation} end a node that runs {copy.generation}")
+            self.sim.violate(
+                "I18 report-only",
+                f"rows at generation {job.generation} end a node that runs {copy.generation}",
+            )
 
     def _collected(self, deed: Deed, row: Node | None) -> None:
         sim, machine = self.sim, deed.machine
@@ -342,10 +386,10 @@ class Truth:
         if age_s < sim.rules.collect_grace_s - 5 and not sim.clock_was_wrong:
             sim.violate("I4 collector", f"it ends {deed.token}, {age_s} s old")
         copy = sim.training_on(deed.token)
-        lied = sim.clouds[machine.cloud].denied.get(machine.id, 0) >= sim.rules.gone_confirmations
-        if copy is not None and copy.generation == self.head(copy.order.job_id).generation and not lied:
-            if not sim.was_disowned(deed.token):
-                sim.violate("I4 collector", f"it ends {deed.token}, which runs the current generation")
+        if copy is None or copy.generation != self.head(copy.order.job_id).generation:
+            return
+        if not sim.was_disowned(deed.token):
+            sim.violate("I4 collector", f"it ends {deed.token}, which runs the current generation")
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -368,7 +412,9 @@ class Truth:
         if self.sim.collector_can_see(machine):
             self._unowned_s[machine.id] = self._unowned_s.get(machine.id, 0.0) + TICK_S
         if self._unowned_s.get(machine.id, 0.0) > UNOWNED_S + 2 * COLLECT_EVERY_S:
-            self.sim.violate("I3 no leak", f"{machine.id} ({machine.labels['token']}) is billed and nobody owns it")
+            self.sim.violate(
+                "I3 no leak", f"{machine.id} ({machine.labels['token']}) is billed and nobody owns it"
+            )
 
     def _overlap(self, node: "SimNode", copy: Copy) -> None:
         head = self.head(copy.order.job_id)
