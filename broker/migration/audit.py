@@ -66,11 +66,14 @@ def orphans(
     installation_id: str,
     now_ms: int,
     rules: Rules,
+    asked_at_ms: int | None = None,
 ) -> Orphans:
     """Compare a list that was read *before* the rows with them.
 
     Args:
         row: The node of a token.
+        asked_at_ms: When the list was asked for. A row that became final since then says nothing: its machine may have
+            ended while the list was on its way, and the next one tells. None: no row has changed since.
     """
     unowned, waiting, newer = [], [], []
     for machine in listed:
@@ -78,6 +81,8 @@ def orphans(
             continue
         node = row(machine.token)
         if node is not None and node.state != NodeState.GONE:
+            continue
+        if node is not None and asked_at_ms is not None and node.state_since_ms >= asked_at_ms:
             continue
         if node is None and log.foreign(machine.event_seq):
             newer.append(machine)
@@ -115,6 +120,7 @@ class Outside:
         looked_up: Second looks, by token; a look-up that failed is not a key.
         heads: Generation of HEAD by open job; None where it cannot be read. A job without a HEAD is not a key.
         prefixes: Jobs that have anything in the store.
+        asked_at_ms: When the first list was asked for; None: no row has changed since.
     """
 
     listed: Mapping[str, Sequence[CloudNode]] = field(default_factory=dict)
@@ -122,6 +128,7 @@ class Outside:
     looked_up: Mapping[str, CloudNode | None] = field(default_factory=dict)
     heads: Mapping[str, int | None] = field(default_factory=dict)
     prefixes: Collection[str] = ()
+    asked_at_ms: int | None = None
 
 
 def doubtful(
@@ -143,7 +150,13 @@ def compare(outside: Outside, rows: Rows, now_ms: int, rules: Rules) -> Audit:
     found: list[Discrepancy] = []
     for cloud in sorted(outside.listed):
         sorted_out = orphans(
-            outside.listed[cloud], rows.nodes.get, rows.log, rows.installation_id, now_ms, rules
+            outside.listed[cloud],
+            rows.nodes.get,
+            rows.log,
+            rows.installation_id,
+            now_ms,
+            rules,
+            outside.asked_at_ms,
         )
         found += describe(sorted_out, rows.nodes.get, now_ms, rules)
     found += _overdue(outside, rows, now_ms, rules)

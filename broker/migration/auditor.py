@@ -151,6 +151,7 @@ class Auditor:
     # -- asking -----------------------------------------------------------------------------------------------------
 
     async def _ask(self) -> tuple[Outside, Rows]:
+        asked_at_ms = self.collector.clock.now_ms()
         listed, unasked = await self._list()
         heads: Mapping[str, int | None] = {}
         prefixes: Collection[str] = ()
@@ -164,7 +165,7 @@ class Auditor:
             rows = _rows(tx, self.collector.store.installation_id, machines)
         now_ms, rules = self.collector.clock.now_ms(), self.collector.rules
         looked_up = await self._look_up(doubtful(listed, rows.nodes.values(), now_ms, rules))
-        return Outside(listed, unasked, looked_up, heads, prefixes), rows
+        return Outside(listed, unasked, looked_up, heads, prefixes, asked_at_ms), rows
 
     async def _list(self) -> tuple[dict[str, list[CloudNode]], dict[str, str]]:
         listed: dict[str, list[CloudNode]] = {}

@@ -163,7 +163,13 @@ class Collector:
         with self.store.read() as tx:
             log_of_tags = read_log(tx, listed)
             found = orphans(
-                listed, tx.node, log_of_tags, self.store.installation_id, self.clock.now_ms(), self.rules
+                listed,
+                tx.node,
+                log_of_tags,
+                self.store.installation_id,
+                self.clock.now_ms(),
+                self.rules,
+                asked_at_ms=now_ms,
             )
         self.sweeps[cloud] = Sweep(now_ms, found)
         if found.newer:

@@ -13,7 +13,19 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
 from tests.exhaustive.harness import Broken, Harness
-from tests.exhaustive.mischief import AHEAD, EVERY, FAILURES, LOOKING, Kill, Mischief, Point, Slow, Twice
+from tests.exhaustive.mischief import (
+    AHEAD,
+    EVERY,
+    FAILURES,
+    LISTING_FAILS,
+    MORE_FAILURES,
+    Fail,
+    Kill,
+    Mischief,
+    Point,
+    Slow,
+    Twice,
+)
 from tests.exhaustive.scenarios import Scenario
 
 OUTAGE_S = 900.0
@@ -31,19 +43,30 @@ class Recorded:
     def __init__(self, begun: Harness) -> None:
         self.mischief = begun.mischief
         self._before: list[tuple[int, int, Harness]] = []
+        self._turns: dict[int, Harness] = {}
         self.end = begun.run(self._keep)
 
     def _keep(self, harness: Harness) -> None:
         if harness.clonable:
-            self._before.append((len(harness.calls), harness.passes, harness.clone(harness.mischief)))
+            copy = self._turns[harness.turns] = harness.clone(harness.mischief)
+            self._before.append((len(harness.calls), harness.passes, copy))
 
-    def struck(self, mischief: Mischief) -> Harness:
+    def struck(self, mischief: Mischief, whole: bool = False) -> Harness:
         """The run with more going wrong: the newest copy from before that, and what becomes of it.
+
+        A run that comes back to where this one was in the same turn goes on as this one did, and is left there.
+
+        Args:
+            whole: Go on to the end even so.
 
         Raises:
             Broken: it did not end as it must.
         """
-        return self.branch(mischief).run()
+        return self.branch(mischief).run(None if whole else self._rejoined)
+
+    def _rejoined(self, harness: Harness) -> bool:
+        there = self._turns.get(harness.turns)
+        return there is not None and harness.struck >= set(harness.mischief) and harness.same_as(there)
 
     def branch(self, mischief: Mischief) -> Harness:
         """Where the run of `struck` begins."""
@@ -107,20 +130,19 @@ def twice(run: Recorded) -> Iterator[Case]:
 
 
 def failures(run: Recorded) -> Iterator[Case]:
-    """See the module. Looking up fails in the same way whatever the error: here with one of the closed set and a bug."""
-    for number in run.effects():
-        kind = run.end.calls[number].kind
-        for failure in LOOKING if kind == "find" else FAILURES[kind]:
-            yield run, {number: failure}
-
-
-def lookups(run: Recorded) -> Iterator[Case]:
     """See the module."""
+    yield from _failing(run, FAILURES)
+
+
+def more_failures(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    yield from _failing(run, MORE_FAILURES)
+
+
+def _failing(run: Recorded, failures_of: Mapping[str, tuple[Fail, ...]]) -> Iterator[Case]:
     for number in run.effects():
-        if run.end.calls[number].kind == "find":
-            for failure in FAILURES["find"]:
-                if failure not in LOOKING:
-                    yield run, {number: failure}
+        for failure in failures_of[run.end.calls[number].kind]:
+            yield run, {number: failure}
 
 
 def ahead(run: Recorded) -> Iterator[Case]:
@@ -138,18 +160,28 @@ def replies(run: Recorded) -> Iterator[Case]:
                 yield run, {number: Slow(turns, deed_first)}
 
 
+def listings(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    for number, call in run.end.calls.items():
+        if call.kind == "list":
+            yield run, {number: Kill(deed=True)}
+            yield run, {number: LISTING_FAILS}
+            for deed_first in DEEDS:
+                yield run, {number: Slow(2, deed_first)}
+
+
 MODES: Mapping[str, Callable[[Recorded], Iterator[Case]]] = {
     mode.__name__: mode
-    for mode in (effects, outages, points, pairs, twice, failures, lookups, ahead, replies)
+    for mode in (effects, outages, points, pairs, twice, failures, more_failures, ahead, replies, listings)
 }
 
 
-def broken(scenario: Scenario, mode: str, sweep: bool = False) -> list[Broken]:
+def broken(scenario: Scenario, mode: str, sweep: bool = False, whole: bool = False) -> list[Broken]:
     """Run every case of a mode; what broke, in order."""
     found = []
     for run, mischief in MODES[mode](calm(scenario, sweep)):
         try:
-            run.struck(mischief)
+            run.struck(mischief, whole)
         except Broken as error:
             found.append(error)
     return found

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.core.model import Event, NodeState, PlacementState
+from broker.core.model import Event, NodeState, Placement, PlacementState
 from broker.core.offer import Quote
 from broker.core.time import MS
 from broker.jobs.ledger import ledger
 from broker.migration.states import JOB_EDGES, NODE_EDGES, PLACEMENT_EDGES
 from broker.store.access import REPORT_ONLY
-from tests.exhaustive.mischief import Call
+from broker.wire import messages as wire
+from lab.machines import EndedBy
+from tests.exhaustive.mischief import AHEAD, Call
 from tests.exhaustive.rows import Disk
 
 if TYPE_CHECKING:
@@ -49,10 +51,27 @@ def intended(disk: Disk, call: Call) -> None:
             assert disk.events[-1].kind == "node.unowned", f"{call}: no event tells of it"
 
 
+def ordered(placement: Placement, order: wire.Directive) -> None:
+    """No copy is started before its fence, and none is stopped, before the committed row says so."""
+    state = placement.state
+    match order.order:
+        case wire.ORDER_RUN:
+            assert state == PlacementState.ACTIVE, f"{placement.id} is {state} and told to run"
+            assert placement.fenced, f"{placement.id} is told to run before its fence is confirmed"
+        case wire.ORDER_DRAIN:
+            assert state == PlacementState.DRAINING, f"{placement.id} is {state} and told to stop"
+        case wire.ORDER_EXIT:
+            over = (PlacementState.RELEASING, PlacementState.GONE)
+            assert state in over, f"{placement.id} is {state} and told to end"
+
+
 def each_turn(harness: Harness) -> None:
     """What no moment may show."""
     assert not harness.problems, harness.problems[0]
     disk, commits = harness.disk_now(), harness.storage.commits
+    latch = disk.switches.get(REPORT_ONLY)
+    lied_to = AHEAD in harness.mischief.values()
+    assert lied_to or latch is None or not latch.value, f"report-only was latched: {latch}"
     for (generation, step), (newer, later) in zip(
         commits[harness.seen_commits :], commits[harness.seen_commits + 1 :], strict=False
     ):
@@ -79,8 +98,6 @@ def at_the_end(harness: Harness) -> None:
         assert placement.state == PlacementState.GONE, f"{placement.id} is {placement.state}"
     for node in disk.nodes.values():
         assert node.state == NodeState.GONE, f"{node.token} is {node.state}"
-    report_only = disk.switches.get(REPORT_ONLY)
-    assert report_only is None or not report_only.value, f"report-only was latched: {report_only}"
     _head(harness)
     _machines(harness)
     _money(harness)
@@ -110,6 +127,8 @@ def _machines(harness: Harness) -> None:
     assert not strangers, f"machines without a row: {strangers}"
     billed = [m.id for m in harness.world.machines() if m.stopping_s is None]
     assert not billed, f"still billed: {billed}"
+    by_themselves = [m.id for m in harness.world.machines() if m.ended_by is EndedBy.NODE]
+    assert not by_themselves or harness.was_down, f"only the dead-man switch has ended {by_themselves}"
 
 
 def _money(harness: Harness) -> None:

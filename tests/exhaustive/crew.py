@@ -43,15 +43,28 @@ class Store:
 
     Attributes:
         commits: Every commit that HEAD ever named: (generation, step).
+        holder: The placement for which HEAD was fenced last: nobody else may commit.
     """
 
     objects: Objects
     prefix: str
     commits: list[tuple[int, int]] = field(default_factory=list)
+    holder: str = ""
+
+    def clone(self, objects: Objects) -> "Store":
+        """The same, on a copy of the objects."""
+        return Store(objects, self.prefix, self.commits.copy(), self.holder)
 
     def head(self) -> tuple[Head, str] | None:
         """HEAD and its etag."""
         return read_head(self.objects, self.prefix)
+
+    def same_as(self, other: "Store") -> bool:
+        """HEAD names the same commit for the same generation; a nonce is drawn and decides nothing."""
+        mine, theirs = self.head(), other.head()
+        if mine is None or theirs is None:
+            return mine is theirs
+        return replace(mine[0], nonce="") == replace(theirs[0], nonce="") and self.commits == other.commits
 
     @staticmethod
     def step(head: Head) -> int:
@@ -68,8 +81,9 @@ class Agent:
         over: It was told to leave.
     """
 
-    def __init__(self, token: str, part: Part, store: Store, now_ms: int) -> None:
+    def __init__(self, token: str, placement_id: str, part: Part, store: Store, now_ms: int) -> None:
         self.token = token
+        self.placement_id = placement_id
         self.part = part
         self.store = store
         self.rank = int(token.rsplit("-", 1)[1])
@@ -83,6 +97,14 @@ class Agent:
         twin = copy(self)
         twin.store = store
         return twin
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Agent):
+            return NotImplemented
+        mine, theirs = vars(self) | {"store": None}, vars(other) | {"store": None}
+        return mine == theirs
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def trains(self) -> bool:
@@ -202,6 +224,7 @@ class Agent:
         except Fenced:
             self._note(state=wire.JOB_FENCED)
             return False
+        assert self.store.holder == self.placement_id, f"{self.placement_id} commits, {self.store.holder} may"
         self.store.commits.append((generation, self.step))
         note = wire.CommitNote(generation, wanted.seq, manifest, "sha", self.step, 1 << 20)
         self.beat = replace(self.beat, commit=note)

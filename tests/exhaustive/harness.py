@@ -37,7 +37,6 @@ from broker.policy.schema import Verify
 from broker.serve.beats import take_beat
 from broker.store.access import REPORT_ONLY
 from broker.wire import messages as wire
-from lab.world import World
 from tests.clocks import ManualClock
 from tests.exhaustive import checks
 from tests.exhaustive.crew import Agent, Store
@@ -60,7 +59,7 @@ from tests.exhaustive.mischief import (
 from tests.exhaustive.objects import MemoryCheckpoints, Objects
 from tests.exhaustive.rows import Disk, MemoryStore
 from tests.exhaustive.scenarios import AWS_FAR, AWS_NEAR, GCP, POLICIES, PRICES, Outside, Scenario
-from tests.exhaustive.worlds import Forgetful, Names, clone_world, open_world
+from tests.exhaustive.worlds import Forgetful, Names, SmallWorld, clone_world, open_world
 from tests.world_provider import WorldProvider
 
 T = TypeVar("T")
@@ -167,7 +166,7 @@ class Harness(Outside):
         self.sweep = sweep
         self.clock = ManualClock()
         self.ids = Names()
-        self.world: World = open_world(self.clock, PRICES, (AWS_NEAR, AWS_FAR, GCP))
+        self.world: SmallWorld = open_world(self.clock, PRICES, (AWS_NEAR, AWS_FAR, GCP))
         self.objects = Objects()
         self.checkpoints = MemoryCheckpoints(self.objects)
         self.rules = Rules(run_lease_s=400, dead_man_s=200)
@@ -242,7 +241,7 @@ class Harness(Outside):
         twin.clock, twin.ids, twin.objects = copy(self.clock), copy(self.ids), Objects(self.objects.content)
         twin.world = clone_world(self.world, twin.clock)
         twin.checkpoints = MemoryCheckpoints(twin.objects)
-        twin.storage = Store(twin.objects, self.storage.prefix, self.storage.commits.copy())
+        twin.storage = self.storage.clone(twin.objects)
         twin.disk = Disk(**self.disk.image())
         twin.agents = {token: agent.clone(twin.storage) for token, agent in self.agents.items()}
         twin.calls, twin.points, twin.journal = self.calls.copy(), self.points.copy(), self.journal.copy()
@@ -255,6 +254,18 @@ class Harness(Outside):
             assert twin.daemon is not None
             twin.daemon.remember(before)
         return twin
+
+    def same_as(self, other: "Harness") -> bool:
+        """Everything that decides what comes next is equal. Logs do not, nor what a daemon remembers of its answers."""
+        return (
+            self.clonable
+            and (self.daemon is None) == (other.daemon is None)
+            and self.disk.same_as(other.disk)
+            and self.world.same_as(other.world)
+            and self.storage.same_as(other.storage)
+            and self.agents == other.agents
+            and (self.steps, self.exit_code, self.policies) == (other.steps, other.exit_code, other.policies)
+        )
 
     def use_policies(self, name: str) -> None:
         """The policy folder was edited, and read again."""
@@ -282,7 +293,8 @@ class Harness(Outside):
         self._passed.clear()
         if self.sweep and daemon.sweep is None:
             daemon.sweep = asyncio.create_task(self._collect(daemon))
-            await asyncio.sleep(0)
+            for _ in range(3):  # until it waits for its lists
+                await asyncio.sleep(0)
         try:
             if daemon.reconciler.one_pass():
                 self._point(daemon.gate, "intent")
@@ -361,7 +373,10 @@ class Harness(Outside):
 
     def _deed(self, call: Call, work: Callable[[], Any]) -> Any:
         checks.intended(self.disk_now(), call)
-        return work()
+        outcome = work()
+        if call.kind == "fence":
+            self.storage.holder = call.subject.split(" ")[0]
+        return outcome
 
     def _named(self, work: Callable[[], Any]) -> Call:
         number, effect = len(self.calls) + 1, _EFFECT.get()
@@ -408,11 +423,11 @@ class Harness(Outside):
             self.note(f"-- {step.name}")
             step.act(self)
 
-    def run(self, before_turn: Callable[["Harness"], None] = lambda _: None) -> "Harness":
+    def run(self, before_turn: Callable[["Harness"], bool | None] | None = None) -> "Harness":
         """Until nothing is left to do.
 
         Args:
-            before_turn: Told of every turn that is about to begin.
+            before_turn: Told of every turn that is about to begin; True ends the run there.
 
         Raises:
             Broken: it never ends, or the end is a wrong one.
@@ -420,7 +435,8 @@ class Harness(Outside):
         try:
             while not self._over():
                 assert self.turns < LIMIT, f"no end in {LIMIT} turns"
-                before_turn(self)
+                if before_turn is not None and before_turn(self):
+                    return self
                 self.turn()
             calls = len(self.calls)
             for _ in range(2):
@@ -502,6 +518,11 @@ class Harness(Outside):
             found: list[Segment] = tx.segments()
         return found
 
+    @property
+    def was_down(self) -> bool:
+        """Nobody ran a daemon for a while, so nodes had to help themselves."""
+        return any(isinstance(act, Kill) and act.down_s for act in self.mischief.values())
+
     def unowned(self) -> int:
         """Machines that nobody wants, as the collector found last."""
         return (self.daemon.collector.unowned or 0) if self.daemon else 0
@@ -523,7 +544,10 @@ class Harness(Outside):
                 part = self.scenario.part(self.placement_of(token))
                 if now_ms < machine.running_s * 1000 + part.boot_s * 1000:
                     continue
-                agent = self.agents[token] = Agent(token, part, self.storage, now_ms)
+                placement = self.placement_of(token)
+                agent = self.agents[token] = Agent(
+                    token, placement.id if placement else "", part, self.storage, now_ms
+                )
             heard_s = (now_ms - agent.heard_ms) / 1000
             if heard_s > self.rules.run_lease_s:
                 agent.lease_ended()
@@ -557,7 +581,9 @@ class Harness(Outside):
             policy = self.policies.policies.get(job.policy or "")
             access = wire.StoreAccess("folder", f"jobs/{job.id}")
             terms = Terms(self.rules, 1.0, access, policy.verify if policy else Verify())
-            return directive(taken.node, placement, taken.job, tx.nodes(placement_id=placement.id), terms)
+            order = directive(taken.node, placement, taken.job, tx.nodes(placement_id=placement.id), terms)
+            checks.ordered(placement, order)
+            return order
 
 
 def run(scenario: Scenario, mischief: Mischief | None = None, sweep: bool = False) -> Harness:

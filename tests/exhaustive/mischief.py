@@ -133,24 +133,19 @@ def told(mischief: Mischief, calls: Mapping[int, Call]) -> str:
     return "; ".join(parts) or "nothing goes wrong"
 
 
-def _lost(deed: str, late_s: float = 0.0) -> tuple[Fail, Fail]:
-    """Both ways to hear nothing: the SDK says so, or our own hard time-out does."""
-    return (
-        Fail("UnknownOutcome", lambda: UnknownOutcome("the reply was lost"), deed, late_s),
-        Fail("TimeoutError", TimeoutError, deed, late_s),
-    )
+def _lost(deed: str, late_s: float = 0.0) -> Fail:
+    return Fail("UnknownOutcome", lambda: UnknownOutcome("the reply was lost"), deed, late_s)
 
 
-_TRANSIENT = (
-    Fail("Throttled", lambda: Throttled("too many calls", 30.0)),
-    Fail("ProviderDown", lambda: ProviderDown("503")),
-    Fail("RuntimeError", lambda: Planted("an SDK has a bug")),
-    *_lost("none"),
-)
-_REFUSED = (
-    Fail("Denied", lambda: Denied("not allowed")),
-    Fail("Invalid", lambda: Invalid("never")),
-)
+def _timed_out(deed: str, late_s: float = 0.0) -> Fail:
+    return Fail("TimeoutError", TimeoutError, deed, late_s)
+
+
+_BUG = Fail("RuntimeError", lambda: Planted("an SDK has a bug"))
+_THROTTLED = Fail("Throttled", lambda: Throttled("too many calls", 30.0))
+_DOWN = Fail("ProviderDown", lambda: ProviderDown("503"))
+_DENIED = Fail("Denied", lambda: Denied("not allowed"))
+_INVALID = Fail("Invalid", lambda: Invalid("never"))
 _EMPTY = (
     Fail("OutOfCapacity", lambda: OutOfCapacity("empty", "zone")),
     Fail("OutOfCapacity region", lambda: OutOfCapacity("empty", "region")),
@@ -160,21 +155,33 @@ _STORE = (
     Fail("StoreError", lambda: StoreError("503")),
     Fail("CasFailed", lambda: CasFailed("lost")),
     Fail("Corrupt", lambda: Corrupt("HEAD is unreadable")),
-    Fail("TimeoutError", TimeoutError),
-    Fail("RuntimeError", lambda: Planted("a bug")),
     Fail("StoreError", lambda: StoreError("the reply was lost"), "done"),
-    Fail("TimeoutError", TimeoutError, "done"),
-    Fail("TimeoutError", TimeoutError, "late", 50.0),
+    _timed_out("none"),
+    _timed_out("done"),
+    _timed_out("late", 50.0),
+    _BUG,
 )
+LISTING_FAILS = _lost("none")
 AHEAD = Fail("Conflict", lambda: Conflict("HEAD is ahead"))
 
-LOOKING = (_TRANSIENT[2], _TRANSIENT[3])
 # A request may be under way for less than `Rules.forget_after_s`; 170 s is the worst that is promised to be survived.
 FAILURES: Mapping[str, tuple[Fail, ...]] = {
-    "create": (*_TRANSIENT, *_REFUSED, *_EMPTY, *_lost("done"), *_lost("late", 50.0), *_lost("late", 170.0)),
-    "find": (*_TRANSIENT, *_REFUSED),
-    "delete": (*_TRANSIENT, *_REFUSED, *_lost("done"), *_lost("late", 50.0)),
+    "create": (
+        _DENIED, _INVALID, *_EMPTY, _THROTTLED, _BUG,
+        _lost("none"), _lost("done"), _lost("late", 50.0), _lost("late", 170.0), _timed_out("none"),
+    ),
+    "find": (_lost("none"), _BUG),
+    "delete": (_lost("none"), _lost("done"), _lost("late", 50.0), _BUG),
     "fence": _STORE,
-    "list": (*_TRANSIENT, *_REFUSED),
-    "collect": (*_TRANSIENT, *_REFUSED, *_lost("done")),
+    "collect": (_lost("none"), _lost("done")),
+}  # fmt: skip
+"""By kind of effect: a failure of each sort that the daemon can tell from the others."""
+
+MORE_FAILURES: Mapping[str, tuple[Fail, ...]] = {
+    "create": (_DOWN, _timed_out("done"), _timed_out("late", 50.0), _timed_out("late", 170.0)),
+    "find": (_THROTTLED, _DOWN, _DENIED, _INVALID, _timed_out("none")),
+    "delete": (_THROTTLED, _DOWN, _DENIED, _INVALID, _timed_out("none"), _timed_out("late", 50.0)),
+    "fence": (),
+    "collect": (_THROTTLED, _DOWN, _DENIED, _INVALID),
 }
+"""The rest of the closed set, which is answered as one of the above."""

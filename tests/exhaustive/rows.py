@@ -45,6 +45,14 @@ class Disk:
             for name, value in vars(self).items()
         }
 
+    def same_as(self, other: "Disk") -> bool:
+        """The rows that decide what comes next are equal; which events have been written does not decide anything."""
+        return (
+            (self.jobs, self.placements, self.nodes) == (other.jobs, other.placements, other.nodes)
+            and (self.holds, self.pools, self.launches) == (other.holds, other.pools, other.launches)
+            and self.switches == other.switches
+        )
+
     def restore(self, image: dict[str, Any]) -> None:
         """Undo whatever was written since `image`."""
         vars(self).update(image)
@@ -138,6 +146,12 @@ class Tx:
 
     def last_seq(self) -> int:
         return len(self._disk.events)
+
+    def event_kind(self, seq: int) -> str | None:
+        return self._disk.events[seq - 1].kind if 0 < seq <= len(self._disk.events) else None
+
+    def caught_up_to(self) -> int:
+        return 0  # nobody restores a database here
 
     def save_decision(self, decision: Decision) -> None:
         self._disk.decisions[decision.id] = decision

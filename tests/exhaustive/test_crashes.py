@@ -13,9 +13,9 @@ LIVES = pytest.mark.parametrize("name", SCENARIOS)
 SHORT = pytest.mark.parametrize("name", ["place", "move"])
 
 
-def told(name: str, mode: str, sweep: bool = False) -> None:
+def told(name: str, mode: str, sweep: bool = False, whole: bool = False) -> None:
     """Run all cases; the first that breaks tells its story, the others their names."""
-    found = broken(SCENARIOS[name], mode, sweep)
+    found = broken(SCENARIOS[name], mode, sweep, whole)
     others = "\n".join(error.where for error in found[1:20])
     assert not found, f"{len(found)} cases broke; the first one:\n{found[0]}\nthe others:\n{others}"
 
@@ -57,3 +57,10 @@ def test_everything_else_while_the_collector_sweeps(name: str, mode: str) -> Non
 @pytest.mark.parametrize("mode", ["pairs", "outages"])
 def test_everything_else(name: str, mode: str) -> None:
     told(name, mode)
+
+
+@pytest.mark.slow
+@LIVES
+@pytest.mark.parametrize("mode", ["effects", "points", "twice"])
+def test_without_leaving_a_run_where_it_has_rejoined(name: str, mode: str) -> None:
+    told(name, mode, whole=True)

@@ -25,15 +25,20 @@ def test_late_replies(name: str) -> None:
     told(name, "replies")
 
 
+@SHORT
+def test_lists_that_fail_or_are_old(name: str) -> None:
+    told(name, "listings", sweep=True)
+
+
 @pytest.mark.slow
 @LIVES
-@pytest.mark.parametrize("mode", ["lookups", "replies"])
+@pytest.mark.parametrize("mode", ["more_failures", "replies"])
 def test_everything_else(name: str, mode: str) -> None:
     told(name, mode)
 
 
 @pytest.mark.slow
 @LIVES
-@pytest.mark.parametrize("mode", ["twice", "failures", "lookups", "replies"])
+@pytest.mark.parametrize("mode", ["twice", "failures", "more_failures", "replies", "listings"])
 def test_while_the_collector_sweeps(name: str, mode: str) -> None:
     told(name, mode, sweep=True)

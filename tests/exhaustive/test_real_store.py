@@ -75,7 +75,7 @@ def story(harness: Harness) -> list[tuple[object, ...]]:
 def both(scenario: Scenario, mischief: Mischief, migrated: Path, folder: Path) -> None:
     """Run one case in both ways, each checked for itself, and compare."""
     shutil.copy(migrated, folder / "state.db")
-    in_memory = calm(scenario, False).struck(mischief) if mischief else calm(scenario, False).end
+    in_memory = calm(scenario, False).struck(mischief, whole=True) if mischief else calm(scenario, False).end
     on_disk = RealHarness(scenario, mischief, folder)
     try:
         on_disk.run()
