@@ -1,6 +1,7 @@
 """A whole deployment for a test: a lab over HTTPS, a daemon, people with their own logins. Real processes throughout."""
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -521,6 +522,14 @@ recoveries_per_hour = 1000
 def key_of(offer: Mapping[str, Any]) -> str:
     """The key of an offer document."""
     return f"{offer['cloud']}/{offer['zone']}/{offer['instance_type']}/{offer['market']}"
+
+
+def count_to(steps: int) -> dict[str, Any]:
+    """What `count.py` leaves behind when nothing has ever come between."""
+    chain = ""
+    for step in range(1, steps + 1):
+        chain = hashlib.sha256(f"{chain}{step}".encode()).hexdigest()
+    return {"step": steps, "chain": chain}
 
 
 def free_port() -> int:

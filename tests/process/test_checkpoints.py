@@ -1,6 +1,5 @@
 """What is handed over is what the store holds, the whole of it, and nothing besides."""
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from broker.wire.head import Head, read_head
 from broker.wire.manifest import load_manifest
 from broker.wire.store_client import ObjectStore
 from lab.demo.reference import digest, reference_run
-from tests.process.deployment import ROOT, Deployment
+from tests.process.deployment import ROOT, Deployment, count_to
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240), pytest.mark.xdist_group("deployment")]
 
@@ -72,11 +71,11 @@ def test_a_damaged_chunk_costs_one_commit_and_an_empty_store_everything(
     assert (event["data"]["to_seq"], event["placement_id"]) == (head.seq - 1, second["id"])
     assert head.link is not None
     assert head.link.manifest in event["data"]["skipped"][0]
-    assert deployment.counted(damaged) == counted(2000), "falling back costs time, and changes nothing else"
+    assert deployment.counted(damaged) == count_to(2000), "falling back costs time, and changes nothing else"
 
     assert deployment.placements(emptied)[1]["resumed_step"] is None
     assert deployment.log(emptied).count("starting at step 0\n") == 2
-    assert deployment.counted(emptied) == counted(1000)
+    assert deployment.counted(emptied) == count_to(1000)
 
 
 def test_a_node_cannot_read_another(deployment: Deployment) -> None:
@@ -140,11 +139,3 @@ def alter(deployment: Deployment, job: str, folder: Path) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", change, str(newest)], check=True, timeout=60)
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("step-*.pt")]
     write_commit(store, prefix, found.head.generation, "by-hand", folder, names)
-
-
-def counted(steps: int) -> dict[str, object]:
-    """What `count.py` leaves behind when nothing has ever come between."""
-    chain = ""
-    for step in range(1, steps + 1):
-        chain = hashlib.sha256(f"{chain}{step}".encode()).hexdigest()
-    return {"step": steps, "chain": chain}

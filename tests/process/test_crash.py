@@ -15,8 +15,7 @@ import pytest
 
 from lab.seaweed import SeaweedFS
 from tests.process.conftest import FIRST, SCENARIO, SECOND
-from tests.process.deployment import ROOT, Deployment
-from tests.process.test_checkpoints import counted
+from tests.process.deployment import ROOT, Deployment, count_to
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(420)]
 
@@ -103,7 +102,7 @@ def test_killed_around_every_effect(mortal: Mortal, go_ahead: Path) -> None:
     first, second = deployment.placements(job)
     assert [(p["key"], p["purpose"]) for p in (first, second)] == [(FIRST, "place"), (SECOND, "move")]
     assert f"leaving at step {second['resumed_step']} " in deployment.log(job), "saved when asked to stop"
-    assert deployment.counted(job) == counted(STEPS)
+    assert deployment.counted(job) == count_to(STEPS)
 
     truth = deployment.lab.truth()
     created = [entry["data"]["machine"] for entry in truth["log"] if entry["what"] == "machine.created"]
