@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from tests.sim.faults import Kind
@@ -20,6 +21,7 @@ from tests.sim.mutants import MUTANTS
 from tests.sim.reached import REQUIRED, missing
 from tests.sim.run import Result, run_seed
 from tests.sim.shrink import shrink
+from tests.sim.sim import Settings
 
 LINES_SHOWN = 60
 # A run of at least so many seeds must have seen every kind and every rare state.
@@ -54,13 +56,22 @@ def main() -> int:
     return _mutants(options)
 
 
-def _one(task: tuple[int, float, str | None]) -> Result:
-    seed, hours, mutant = task
+Task = tuple[Settings, str | None]
+
+
+def _one(task: Task) -> Result:
+    settings, mutant = task
     with MUTANTS[mutant].applied() if mutant else nullcontext():
-        return run_seed(seed, hours=hours)
+        return run_seed(settings)
 
 
-def _results(tasks: list[tuple[int, float, str | None]], workers: int) -> Iterator[Result]:
+def _settings(options: argparse.Namespace, seed: int) -> Settings:
+    return Settings(
+        seed, options.hours, also=MUTANTS[options.mutant].faults if options.mutant else frozenset()
+    )
+
+
+def _results(tasks: list[Task], workers: int) -> Iterator[Result]:
     if workers == 1 or len(tasks) == 1:
         yield from map(_one, tasks)
         return
@@ -73,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
     counts: Counter[Kind] = Counter()
     reached: Counter[str] = Counter()
     began_s, simulated_s, done, failed = time.monotonic(), 0.0, 0, None
-    for result in _results([(seed, options.hours, options.mutant) for seed in seeds], options.workers):
+    for result in _results([(_settings(options, seed), options.mutant) for seed in seeds], options.workers):
         counts += result.counts
         reached += result.sometimes
         simulated_s += result.simulated_s
@@ -119,19 +130,21 @@ def _report(failed: Result, options: argparse.Namespace) -> None:
         f"\nFAILED: seed {failed.seed} at {_commit()}\n  {failed.text}\n\nmaking it smaller ...", flush=True
     )
     with MUTANTS[options.mutant].applied() if options.mutant else nullcontext():
-        small = shrink(failed, options.hours, lambda text: print(f"  {text}", flush=True))
+        small = shrink(failed, lambda text: print(f"  {text}", flush=True))
     print(f"\n  {small.result.text}\n  faults needed: {', '.join(sorted(small.kinds)) or 'none'}\n")
     print(small.result.cause)
     print("\n".join(small.result.lines[-LINES_SHOWN:]))
-    without = ",".join(sorted(small.without))
+    without = ",".join(sorted(small.result.settings.without))
     more = f" MUTANT={options.mutant}" if options.mutant else ""
-    print(f"\nmake sim-replay SEED={failed.seed} HOURS={small.hours:.2f}{more} WITHOUT={without}")
+    print(
+        f"\nmake sim-replay SEED={failed.seed} HOURS={small.result.settings.hours:.3f}{more} WITHOUT={without}"
+    )
 
 
 def _replay(options: argparse.Namespace) -> int:
     without = frozenset(Kind(name) for name in options.without.split(",") if name)
     with MUTANTS[options.mutant].applied() if options.mutant else nullcontext():
-        result = run_seed(options.seed, hours=options.hours, without=without, echo=True)
+        result = run_seed(replace(_settings(options, options.seed), without=without), echo=True)
     print(f"\nseed {options.seed} at {_commit()}, history {result.sha256}")
     print(result.cause or "no violation")
     return 0 if result.ok else 1
@@ -143,7 +156,8 @@ def _mutants(options: argparse.Namespace) -> int:
         if options.only not in (None, name):
             continue
         began_s = time.monotonic()
-        tasks = [(seed, mutant.hours, name) for seed in (*mutant.seeds, *range(options.seeds))]
+        seeds = (*mutant.seeds, *range(options.seeds))
+        tasks: list[Task] = [(Settings(seed, mutant.hours, also=mutant.faults), name) for seed in seeds]
         caught = next((r for r in _results(tasks, options.workers) if not r.ok), None)
         took_s = time.monotonic() - began_s
         if caught is None:

@@ -104,7 +104,7 @@ EVERY_S = {
     Kind.POWER: 3600,
     Kind.TWO_DAEMONS: 2400,
     Kind.CLOCK: 2400,
-    Kind.RESTORE: 5400,
+    Kind.RESTORE: 2400,
     Kind.CANCEL: 3600,
     Kind.PAUSED: 3600,
 }
@@ -119,6 +119,7 @@ class Chaos:
     """One seed's mix.
 
     Attributes:
+        without: Kinds to leave out; also: kinds that it has in any case.
         on: Kinds that this seed has.
         calm: Nothing goes wrong any more.
         counts: How often each kind struck.
@@ -127,6 +128,7 @@ class Chaos:
 
     seed: int
     without: frozenset[Kind] = frozenset()
+    also: frozenset[Kind] = frozenset()
     calm: bool = False
     on: frozenset[Kind] = frozenset()
     counts: Counter[Kind] = field(default_factory=Counter)
@@ -136,7 +138,7 @@ class Chaos:
     def __post_init__(self) -> None:
         mix = self.random("mix")
         chosen = {kind for kind in Kind if mix.random() < _RARE.get(kind, 1 - _OFF)}
-        self.on = frozenset(chosen - self.without)
+        self.on = frozenset((chosen | self.also) - self.without)
 
     def random(self, name: str) -> Random:
         """A generator of its own for each purpose."""

@@ -13,6 +13,7 @@ from unittest.mock import patch
 from broker.core.errors import ProviderError
 from broker.core.model import NodeState, PlacementState, Reason
 from broker.migration.effects import CreateNode, DeleteNode
+from tests.sim.faults import Kind
 
 Break = Callable[[Any], Any]
 
@@ -25,12 +26,14 @@ class Mutant:
         what: What is wrong, in words.
         where: Dotted name of the function.
         broken: From the real function to the broken one.
+        faults: Kinds that it takes; they are on in every seed.
         seeds: Seeds that are known to find it, tried first.
     """
 
     what: str
     where: str
     broken: Break
+    faults: frozenset[Kind] = frozenset()
     seeds: tuple[int, ...] = ()
     hours: float = 1.0
 
@@ -72,12 +75,6 @@ def _random_token(real: Any) -> Any:
         return await real(self, effect, node, placement, job)
 
     return call
-
-
-def _other_token_in_row(real: Any) -> Any:
-    return lambda placement, rank, token, seq: real(
-        placement, rank, token.replace("bk-", "bk-x")[:31] + token[-2:], seq
-    )
 
 
 def _create_before_its_row(real: Any) -> Any:
@@ -355,38 +352,38 @@ def _limits_ignored(real: Any) -> Any:
 
 MUTANTS: dict[str, Mutant] = {
     "random_token": Mutant("each create has a token of its own", "broker.migration.reconcile.Reconciler._call", _random_token),
-    "token_not_stored": Mutant("the row has another token than the request", "broker.migration.decide.Decider._node", lambda real: staticmethod(_other_token_in_row(real))),
+    "one_token_per_gang": Mutant("the nodes of a gang share a token", "broker.migration.decide.node_token", lambda real: lambda stem, rank: real(stem, 0)),
     "create_before_intent": Mutant("a create is sent while its row says intended", "broker.migration.nodes._create", _create_before_its_row),
-    "unknown_given_up": Mutant("a create without an answer is forgotten", "broker.migration.nodes._look_up", _resend_at_once),
+    "unknown_given_up": Mutant("a create without an answer is forgotten", "broker.migration.nodes._look_up", _resend_at_once, frozenset({Kind.LATE, Kind.REPLY_LOST})),
     "delete_before_intent": Mutant("a delete is sent before the row says releasing", "broker.migration.plan.ask_for_end", _delete_before_its_row),
-    "delete_not_confirmed": Mutant("a delete that was sent is a delete that was done", "broker.migration.plan.ask_for_end", _delete_once),
+    "delete_not_confirmed": Mutant("a delete that was sent is a delete that was done", "broker.migration.plan.ask_for_end", _delete_once, frozenset({Kind.REQUEST_LOST})),
     "gang_half_deleted": Mutant("only rank 0 is deleted", "broker.migration.plan.ask_for_end", _rank_0_only),
-    "gang_half_kept": Mutant("a gang goes on without a node", "broker.migration.plan.tend_nodes", _gang_half_kept),
-    "silence_is_death": Mutant("unreachable is taken for dead", "broker.migration.nodes._listen", _silence_is_death),
-    "one_denial": Mutant("a cloud is believed at its first word", "broker.migration.reconcile.settle_find", _one_denial),
+    "gang_half_kept": Mutant("a gang goes on without a node", "broker.migration.plan.tend_nodes", _gang_half_kept, frozenset({Kind.RECLAIM})),
+    "silence_is_death": Mutant("unreachable is taken for dead", "broker.migration.nodes._listen", _silence_is_death, frozenset({Kind.NODE_CUT})),
+    "one_denial": Mutant("a cloud is believed at its first word", "broker.migration.reconcile.settle_find", _one_denial, frozenset({Kind.OMITTED, Kind.NODE_CUT})),
     "errors_are_denials": Mutant("a cloud that does not answer has denied", "broker.migration.reconcile.settle_find", _errors_are_denials),
     "no_fence": Mutant("a placement trains before HEAD is its own", "broker.migration.reconcile.Reconciler._fence", _no_fence),
-    "blind_write": Mutant("HEAD is written without a condition", "broker.wire.head.swap_head", _blind_write),
-    "blind_commit": Mutant("a commit writes HEAD without a condition", "broker.wire.commit.swap_head", _blind_write),
-    "one_nonce": Mutant("all versions of HEAD have one nonce", "broker.wire.commit.swap_head", _one_nonce),
-    "lost_reply_is_yes": Mutant("a commit whose reply was lost is taken for done", "broker.wire.commit.swap_head", _believes_lost_reply),
+    "blind_write": Mutant("HEAD is written without a condition", "broker.wire.head.swap_head", _blind_write, frozenset({Kind.CAS_REPLY_LOST})),
+    "blind_commit": Mutant("a commit writes HEAD without a condition", "broker.wire.commit.swap_head", _blind_write, frozenset({Kind.NODE_CUT})),
+    "one_nonce": Mutant("all versions of HEAD have one nonce", "broker.wire.commit.swap_head", _one_nonce, frozenset({Kind.CAS_REPLY_LOST, Kind.NODE_CUT})),
+    "lost_reply_is_yes": Mutant("a commit whose reply was lost is taken for done", "broker.wire.commit.swap_head", _believes_lost_reply, frozenset({Kind.CAS_REPLY_LOST})),
     "fence_forgets": Mutant("a fence drops the last commit", "broker.checkpoint.commits.fence", _fence_keeps_no_commit),
-    "commit_without_right": Mutant("a commit takes whatever generation HEAD has", "tests.sim.copy.write_commit", _commits_without_the_right),
-    "restore_unverified": Mutant("a restore compares no hash", "broker.wire.restore._fetch", _restore_unverified),
+    "commit_without_right": Mutant("a commit takes whatever generation HEAD has", "tests.sim.copy.write_commit", _commits_without_the_right, frozenset({Kind.NODE_CUT})),
+    "restore_unverified": Mutant("a restore compares no hash", "broker.wire.restore._fetch", _restore_unverified, frozenset({Kind.CORRUPT, Kind.RECLAIM})),
     "retention_eats": Mutant("retention deletes a chunk that is needed", "tests.sim.copy.retain", _retain_too_much_gone),
     "generation_reused": Mutant("two placements are granted one generation", "broker.migration.handover._grant", _grants_before_drained),
-    "no_collector": Mutant("nobody looks for orphans", "broker.migration.collect.Collector.one_pass", lambda real: _nothing),
-    "rows_first": Mutant("the collector reads rows before the cloud", "broker.migration.collect.Collector._look", _rows_first),
+    "no_collector": Mutant("nobody looks for orphans", "broker.migration.collect.Collector.one_pass", lambda real: _nothing, frozenset({Kind.LATE})),
+    "rows_first": Mutant("the collector reads rows before the cloud", "broker.migration.collect.Collector._look", _rows_first, frozenset({Kind.CLOCK, Kind.RECLAIM, Kind.LATE})),
     "no_grace": Mutant("the collector ends what has just been made", "broker.migration.collect.orphans", _no_grace),
-    "restored_kills": Mutant("a restored database ends what it does not know", "broker.migration.audit.Log.foreign", _never_foreign),
-    "no_latch": Mutant("report-only is never latched", "broker.migration.collect.latch_report_only", _no_latch),
-    "no_first_look": Mutant("a daemon starts without looking at the HEADs", "broker.migration.auditor.Auditor.look_first", lambda real: _no_first_look),
-    "epoch_unchecked": Mutant("a replaced daemon goes on writing", "broker.store.state.check_lease", _returns(None)),
-    "no_recovery_cap": Mutant("recoveries are not capped", "broker.migration.decide.Decider._too_many_recoveries", _returns(None)),
+    "restored_kills": Mutant("a restored database ends what it does not know", "broker.migration.audit.Log.foreign", _never_foreign, frozenset({Kind.RESTORE, Kind.PRICE_JUMP})),
+    "no_latch": Mutant("report-only is never latched", "broker.migration.collect.latch_report_only", _no_latch, frozenset({Kind.RESTORE})),
+    "no_first_look": Mutant("a daemon starts without looking at the HEADs", "broker.migration.auditor.Auditor.look_first", lambda real: _no_first_look, frozenset({Kind.RESTORE})),
+    "epoch_unchecked": Mutant("a replaced daemon goes on writing", "broker.store.state.check_lease", _returns(None), frozenset({Kind.TWO_DAEMONS})),
+    "no_recovery_cap": Mutant("recoveries are not capped", "broker.migration.decide.Decider._too_many_recoveries", _returns(None), frozenset({Kind.STORM, Kind.RECLAIM})),
     "no_cooldown": Mutant("the cooldown is ignored", "broker.decision.limits._cooldown", _no_cooldown),
     "no_move_limits": Mutant("moves are not limited", "broker.decision.plan.move_limits", _limits_ignored),
-    "no_caps": Mutant("the caps of the deployment are ignored", "broker.decision.choose.refuse_rate", _returns("")),
-    "partial_poll": Mutant("a poll that broke off is believed", "broker.market.reader.Reader._run", _whatever_came),
-    "no_quarantine": Mutant("every price is believed", "broker.market.quarantine.doubt_price", _believes_everything),
-    "stale_prices": Mutant("the age and doubt of a price do not matter", "broker.decision.choose.refuse_quote", _returns("")),
+    "no_caps": Mutant("the caps of the deployment are ignored", "broker.decision.choose.refuse_rate", _returns(""), frozenset({Kind.PRICE_JUMP})),
+    "partial_poll": Mutant("a poll that broke off is believed", "broker.market.reader.Reader._run", _whatever_came, frozenset({Kind.PARTIAL_PAGE, Kind.PRICE_JUMP})),
+    "no_quarantine": Mutant("every price is believed", "broker.market.quarantine.doubt_price", _believes_everything, frozenset({Kind.GLITCH})),
+    "stale_prices": Mutant("the age and doubt of a price do not matter", "broker.decision.choose.refuse_quote", _returns(""), frozenset({Kind.FEED_STOPS, Kind.PRICE_JUMP})),
 }  # fmt: skip

@@ -136,8 +136,10 @@ class StoreClient:
 
     def _travel(self, what: str) -> None:
         self._gate()
-        wait(self._random.uniform(0.01, 0.1))
-        self._gate()
+        # Not every step lets others in between: a seed that does not interleave here does so there.
+        if self._random.random() < 0.5:
+            wait(self._random.uniform(0.01, 0.2))
+            self._gate()
         if self._chaos.calm:
             return
         if self._loop.now_s < self._weather.slow_until_s or self._chaos.strikes(Kind.STORE_SLOW):
@@ -147,5 +149,6 @@ class StoreClient:
             raise StoreFailed(f"{what}: HTTP 503")
 
     def _travel_back(self) -> None:
-        wait(self._random.uniform(0.01, 0.1))
-        self._gate()
+        if self._random.random() < 0.3:
+            wait(self._random.uniform(0.01, 0.2))
+            self._gate()

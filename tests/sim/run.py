@@ -9,7 +9,7 @@ from broker.jobs.ledger import ledger
 from tests.sim.faults import Kind
 from tests.sim.history import Violation
 from tests.sim.nemesis import Nemesis
-from tests.sim.sim import HOUR_S, Sim, simulation
+from tests.sim.sim import HOUR_S, Settings, Sim, simulation
 
 CALM_S = 2.5 * HOUR_S
 
@@ -18,7 +18,7 @@ CALM_S = 2.5 * HOUR_S
 class Result:
     """What one seed came to."""
 
-    seed: int
+    settings: Settings
     rule: str = ""
     text: str = ""
     sha256: str = ""
@@ -29,15 +29,17 @@ class Result:
     cause: str = ""
 
     @property
+    def seed(self) -> int:
+        return self.settings.seed
+
+    @property
     def ok(self) -> bool:
         return not self.rule
 
 
-def run_seed(
-    seed: int, *, hours: float = 1.0, without: frozenset[Kind] = frozenset(), echo: bool = False
-) -> Result:
+def run_seed(settings: Settings, *, echo: bool = False) -> Result:
     """One seed from start to end."""
-    with simulation(seed, hours=hours, without=without, echo=echo) as sim:
+    with simulation(settings, echo=echo) as sim:
         asyncio.set_event_loop(sim.loop)
         try:
             sim.loop.run_until_complete(_both_phases(sim))
@@ -46,7 +48,9 @@ def run_seed(
         finally:
             sim.loop.run_until_complete(_tear_down(sim))
         found = sim.violation
-        result = Result(seed, sha256=sim.history.sha256, simulated_s=sim.loop.now_s, lines=sim.history.lines)
+        result = Result(
+            settings, sha256=sim.history.sha256, simulated_s=sim.loop.now_s, lines=sim.history.lines
+        )
         result.counts, result.sometimes = sim.chaos.counts, sim.chaos.sometimes
         if found is not None:
             import traceback
@@ -88,7 +92,7 @@ async def _converge(sim: Sim) -> None:
 
 async def _nothing_left_to_do(sim: Sim) -> None:
     """A second pass has no effects. The first may still write down how far the jobs have come."""
-    daemon = next(d for d in sim.daemons if d.alive)
+    daemon = await sim.some_daemon()
     daemon.reconciler.one_pass()
     left = daemon.reconciler.one_pass()
     if left or daemon.reconciler._running or daemon.decider.one_pass():

@@ -1,7 +1,7 @@
 """A failing seed, made smaller: fewer kinds of faults and a shorter history that break the same rule."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.sim.faults import Chaos, Kind
 from tests.sim.run import Result, run_seed
@@ -12,24 +12,23 @@ class Shrunk:
     """What is left.
 
     Attributes:
-        kinds: The faults that it takes; without: those that it does not.
+        kinds: The faults that it takes.
         result: Of the run with only these.
     """
 
     kinds: frozenset[Kind]
-    without: frozenset[Kind]
-    hours: float
     result: Result
 
 
-def shrink(failed: Result, hours: float, tell: Callable[[str], None] = lambda text: None) -> Shrunk:
+def shrink(failed: Result, tell: Callable[[str], None] = lambda text: None) -> Shrunk:
     """Leave out whatever is not needed to break the same rule; halves first, then one by one."""
-    best, without = failed, frozenset(Kind) - Chaos(failed.seed).on
-    hours = min(hours, _hours_until(failed)) if not failed.rule.startswith("L") else hours
+    given = failed.settings
+    best, without = failed, frozenset(Kind) - Chaos(given.seed, given.without, given.also).on
+    hours = given.hours if failed.rule.startswith("L") else min(given.hours, _hours_until(failed))
 
     def still(candidate: frozenset[Kind]) -> bool:
         nonlocal best, without
-        result = run_seed(failed.seed, hours=hours, without=candidate)
+        result = run_seed(replace(given, hours=hours, without=candidate))
         if result.rule != failed.rule:
             return False
         best, without = result, candidate
@@ -44,7 +43,7 @@ def shrink(failed: Result, hours: float, tell: Callable[[str], None] = lambda te
             if part:
                 still(without | part)
         size //= 2
-    return Shrunk(frozenset(Kind) - without, without, hours, best)
+    return Shrunk(frozenset(Kind) - without, best)
 
 
 def _hours_until(failed: Result) -> float:

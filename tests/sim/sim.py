@@ -53,6 +53,21 @@ limits: {{migrations_per_job_per_day: {day}, concurrent_migrations: {once}}}
 
 
 @dataclass(frozen=True)
+class Settings:
+    """What a history is a function of, beside the commit.
+
+    Attributes:
+        hours: Of faults; the calm comes after.
+        without: Kinds of faults left out; also: kinds that are on whatever the seed says.
+    """
+
+    seed: int
+    hours: float = 1.0
+    without: frozenset[Kind] = frozenset()
+    also: frozenset[Kind] = frozenset()
+
+
+@dataclass(frozen=True)
 class PolicyNumbers:
     """What the policy of every seed says."""
 
@@ -75,13 +90,12 @@ class SeededIds:
 class Sim:
     """Everything of one seed. See `tests.sim.run` for what runs it."""
 
-    def __init__(
-        self, seed: int, folder: Path, *, hours: float, without: frozenset[Kind], echo: bool
-    ) -> None:
+    def __init__(self, settings: Settings, folder: Path, *, echo: bool) -> None:
+        seed = settings.seed
         self.seed = seed
         self.folder = folder
-        self.hours = hours
-        self.chaos = Chaos(seed, without)
+        self.hours = settings.hours
+        self.chaos = Chaos(seed, settings.without, settings.also)
         self.loop = SimLoop(self.chaos.random("schedule"))
         self.history = History(lambda: self.loop.now_s, echo)
         self.ids = SeededIds(self.chaos.random("ids"))
@@ -410,6 +424,14 @@ class Sim:
             if latched:
                 await daemon.auditor.clear("olga", "looked")
 
+    async def some_daemon(self) -> SimDaemon:
+        """One that is up, perhaps only after a while."""
+        while True:
+            for daemon in self.daemons:
+                if daemon.alive:
+                    return daemon
+            await asyncio.sleep(5)
+
     async def wait(self, seconds: float) -> None:
         """Let that much time pass, or less if something is found."""
         try:
@@ -458,13 +480,11 @@ class Sim:
 
 
 @contextmanager
-def simulation(
-    seed: int, *, hours: float = 1.0, without: frozenset[Kind] = frozenset(), echo: bool = False
-) -> Iterator[Sim]:
+def simulation(settings: Settings, *, echo: bool = False) -> Iterator[Sim]:
     """A simulation with its folder, its loop, and the few parts of the broker that would reach outside replaced."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="sim-", dir=memory if memory.is_dir() else None))
-    sim = Sim(seed, folder, hours=hours, without=without, echo=echo)
+    sim = Sim(settings, folder, echo=echo)
     SimThread.loop, SimThread.tasks = sim.loop, set()
     nonces = sim.chaos.random("nonces")
     structlog.configure(processors=[sim.logged], cache_logger_on_first_use=False)

@@ -159,6 +159,9 @@ class Truth:
                 self.sim.violate("I15 all or none", f"{after.id} is gone and {left} are not")
         if isinstance(after, Placement) and after.state == PlacementState.ACTIVE:
             head = self.head(after.job_id)
+            nodes = [n for n in self.nodes.values() if n.placement_id == after.id]
+            if len(nodes) != self.jobs[after.job_id].spec.resources.nodes:
+                self.sim.violate("I15 all or none", f"{after.id} trains on {len(nodes)} nodes")
             if after.purpose == Purpose.MOVE:
                 self.sim.chaos.reached("a move was carried out")
             if after.generation is None or head.generation < after.generation:
