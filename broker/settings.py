@@ -345,7 +345,10 @@ def _find(path: str | Path | None) -> Path | None:
 
 
 def _absolute(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The tables with relative paths taken from `folder`."""
+    """The tables with relative paths, the default ones too, taken from `folder`."""
+    policies = tables.get("policies", {})
+    if isinstance(policies, dict):
+        tables["policies"] = {"dir": str(Policies().dir), **policies}
     for section, key in _PATHS:
         value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
         if isinstance(value, str) and value:

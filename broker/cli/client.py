@@ -103,6 +103,11 @@ class Client:
         try:
             yield
         except httpx.TransportError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise AuthError(
+                    f"{self.login.url} shows a certificate that no CA we trust has signed; "
+                    "get the daemon's CA (tls/ca.pem in its state folder) and run `broker login URL --ca FILE`"
+                ) from error
             raise DaemonDown(
                 f"no answer from {self.login.url}: {error or type(error).__name__}; "
                 "is the daemon running (`broker serve`), and is the URL right (`broker login URL`)?"

@@ -195,13 +195,16 @@ def _follow(daemon: "Client", job: str, node: str | None = None, until_over: boo
 def why(
     job: JobArgument,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Newest answers.")] = 1,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Only answers of one kind: stay, place, move.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Why the job is where it is: the policy's last answers, line by line, with the quotes they saw."""
     from broker.cli.client import Client
 
     with Client() as daemon:
-        answer = daemon.get(_path(job) + "/decisions", limit=limit)
+        answer = daemon.get(_path(job) + "/decisions", limit=limit, kind=kind)
     if as_json:
         show_json(answer)
         return
@@ -212,7 +215,8 @@ def why(
 
 
 def _show_answer(decision: dict[str, Any], now_ms: int) -> None:
-    done = "" if decision["acted"] else " (recorded, not carried out)"
+    # A stay has nothing to carry out.
+    done = "" if decision["acted"] or decision["kind"] == "stay" else " (recorded, not carried out)"
     print(f"{to_iso(decision['at_ms'])} ({ago(decision['at_ms'], now_ms)} ago)  {decision['kind']}{done}")
     print(f"{decision['policy']}: {decision['summary']}")
     if decision["degraded_quotes"]:

@@ -8,7 +8,7 @@ Reads the file and looks at the source folder; no clock, no network. The fields 
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeVar
 
 from broker.core.errors import Place, SpecError
@@ -294,8 +294,13 @@ def _check_script(spec: JobSpec, source: SourceRequest | None, run: Node, text: 
     if source is None:
         message, hint = "but nothing brings it to the node", "add source: ."
     else:
-        message, hint = "which is not in source", did_you_mean(script, files) or f"source is {source.folder}"
+        message, hint = "which is not in source", _nearest(script, files) or f"source is {source.folder}"
     raise SpecError(f"run starts {script}, {message}", _place_of(script, run.at, text), hint)
+
+
+def _nearest(script: str, files: list[str]) -> str | None:
+    """A hint only among files of its kind: a job file is nobody's misspelt script."""
+    return did_you_mean(script, [name for name in files if PurePath(name).suffix == PurePath(script).suffix])
 
 
 def _place_of(word: str, start: Place, text: str) -> Place:

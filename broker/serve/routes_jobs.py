@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import ValidatorFunctionWrapHandler, WrapValidator
 
 from broker.core.errors import UsageError
-from broker.core.model import Decision, Event, Job
+from broker.core.model import Decision, DecisionKind, Event, Job
 from broker.core.plain import to_plain
 from broker.core.spec import JobSpec
 from broker.jobs import submit
@@ -158,11 +158,15 @@ def job_logs(
 
 @router.get("/jobs/{name}/decisions", tags=["jobs"])
 def job_decisions(
-    name: JobName, viewer: Viewer, broker: Broker, limit: Annotated[int, Query(ge=1, le=1000)] = 20
+    name: JobName,
+    viewer: Viewer,
+    broker: Broker,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+    kind: Annotated[DecisionKind | None, Query(description="Only answers of this kind.")] = None,
 ) -> Listing[Decision]:
     """Answers of policies for this job, newest first, each with its reasons and the quotes it saw."""
     with broker.store.read() as tx:
-        items = tx.decisions(_find(tx, viewer, name).id, limit)
+        items = tx.decisions(_find(tx, viewer, name).id, limit, kind=kind)
     return Listing(at_ms=broker.clock.now_ms(), items=items)
 
 

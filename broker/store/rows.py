@@ -223,9 +223,14 @@ class Rows:
         self._merge(DecisionRow(**to_plain(decision)))
 
     def decisions(
-        self, job_id: str | None = None, limit: int = 50, *, since_ms: int | None = None
+        self,
+        job_id: str | None = None,
+        limit: int = 50,
+        *,
+        since_ms: int | None = None,
+        kind: DecisionKind | None = None,
     ) -> list[Decision]:
-        """Decisions, newest first."""
+        """Decisions, newest first; of one kind, when it is given."""
         query = (
             select(DecisionRow)
             .order_by(col(DecisionRow.at_ms).desc(), col(DecisionRow.id).desc())
@@ -235,6 +240,8 @@ class Rows:
             query = query.where(DecisionRow.job_id == job_id)
         if since_ms is not None:
             query = query.where(DecisionRow.at_ms >= since_ms)
+        if kind is not None:
+            query = query.where(DecisionRow.kind == kind.value)
         return [_value(Decision, row) for row in self._session.exec(query)]
 
     def decision(self, decision_id: str) -> Decision | None:
