@@ -24,6 +24,7 @@ from tests.exhaustive.mischief import (
     Mischief,
     Point,
     Slow,
+    Together,
     Twice,
 )
 from tests.exhaustive.scenarios import Scenario
@@ -129,6 +130,13 @@ def twice(run: Recorded) -> Iterator[Case]:
         yield run, {number: Twice()}
 
 
+def together(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    yield run, {EVERY: Together()}
+    for number in run.effects():
+        yield run, {EVERY: Together(), number: Kill(deed=True)}
+
+
 def failures(run: Recorded) -> Iterator[Case]:
     """See the module."""
     yield from _failing(run, FAILURES)
@@ -172,7 +180,19 @@ def listings(run: Recorded) -> Iterator[Case]:
 
 MODES: Mapping[str, Callable[[Recorded], Iterator[Case]]] = {
     mode.__name__: mode
-    for mode in (effects, outages, points, pairs, twice, failures, more_failures, ahead, replies, listings)
+    for mode in (
+        effects,
+        outages,
+        points,
+        pairs,
+        twice,
+        together,
+        failures,
+        more_failures,
+        ahead,
+        replies,
+        listings,
+    )
 }
 
 

@@ -53,6 +53,7 @@ from tests.exhaustive.mischief import (
     Point,
     Slow,
     Spot,
+    Together,
     Twice,
     told,
 )
@@ -126,7 +127,8 @@ class Gate:
         """Hand the deed over."""
         if self.dead:
             await _never()
-        return await self._perform(self, work)
+        answer: T = await self._perform(self, work)
+        return answer
 
     def kill(self, act: Kill) -> None:
         """From here on the daemon is dead."""
@@ -206,7 +208,7 @@ class Harness(Outside):
 
     # -- one daemon's life ------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self) -> Daemon:
         """A daemon on whatever rows there are; nothing is remembered from the one before."""
         store = self._open_store()
         clouds: dict[str, WorldProvider] = {
@@ -226,6 +228,7 @@ class Harness(Outside):
         reconciler.problems = self.problems
         collector = Collector(store, clouds, self.clock, gate, self.rules)
         self.daemon = Daemon(gate, store, reconciler, decider, collector)
+        return self.daemon
 
     @property
     def clonable(self) -> bool:
@@ -250,9 +253,7 @@ class Harness(Outside):
         twin._passed = asyncio.Event()
         before = self.daemon
         if before is not None:
-            twin.start()
-            assert twin.daemon is not None
-            twin.daemon.remember(before)
+            twin.start().remember(before)
         return twin
 
     def same_as(self, other: "Harness") -> bool:
@@ -276,16 +277,13 @@ class Harness(Outside):
     def _serve(self, daemon: Daemon) -> None:
         """One pass; after a death without down time, the next daemon's first one in the same moment."""
         _LOOP.run_until_complete(self._pass(daemon))
-        if not daemon.gate.dead:
-            return
-        self.note("the daemon is dead")
-        daemon.store.close()
-        self.daemon = None
-        self._up_ms = self.clock.now_ms() + round(daemon.gate.down_s * 1000)
-        if daemon.gate.down_s == 0:
-            self.start()
-            assert self.daemon is not None
-            self._serve(self.daemon)
+        if daemon.gate.dead:
+            self.note("the daemon is dead")
+            daemon.store.close()
+            self.daemon = None
+            self._up_ms = self.clock.now_ms() + round(daemon.gate.down_s * 1000)
+            if daemon.gate.down_s == 0:
+                self._serve(self.start())
 
     async def _pass(self, daemon: Daemon) -> None:
         """In the daemon's order: plan and commit, decide and commit; effects run when the loop is free."""
@@ -350,15 +348,20 @@ class Harness(Outside):
                 return deed()
             case Kill():
                 if act.deed:
-                    deed()
+                    _unheard(deed)
                 gate.kill(act)
                 await _never()
             case Twice():
-                deed()
+                _unheard(deed)
                 return deed()
+            case Together():
+                outcome = deed()
+                for _ in range(3):  # by then every other effect of this pass has been done as well
+                    await asyncio.sleep(0)
+                return outcome
             case Fail():
                 if act.deed == "done":
-                    deed()
+                    _unheard(deed)
                 elif act.deed == "late":
                     due_ms = self.clock.now_ms() + round(act.late_s * 1000)
                     self._under_way.append((due_ms, lambda: _unheard(deed)))
@@ -367,7 +370,9 @@ class Harness(Outside):
                 outcome = deed() if act.deed_first else None
                 answered = asyncio.get_running_loop().create_future()
                 due_ms = self.clock.now_ms() + round(act.turns * TURN_S * 1000)
-                self._under_way.append((due_ms, lambda: answered.done() or answered.set_result(None)))
+                self._under_way.append(
+                    (due_ms, lambda: None if answered.done() else answered.set_result(None))
+                )
                 await answered
                 return outcome if act.deed_first else deed()
 
@@ -596,7 +601,7 @@ def run(scenario: Scenario, mischief: Mischief | None = None, sweep: bool = Fals
 
 
 def _unheard(deed: Callable[[], object]) -> None:
-    """A deed whose outcome nobody waits for any more."""
+    """A deed whose outcome nobody hears."""
     try:
         deed()
     except BrokerError:

@@ -116,7 +116,15 @@ class Slow:
         return f"reply {self.turns} turns late, deed {'first' if self.deed_first else 'last'}"
 
 
-Act = Kill | Fail | Twice | Slow
+@dataclass(frozen=True)
+class Together:
+    """All effects of a pass are done before the outcome of any of them is written."""
+
+    def __str__(self) -> str:
+        return "done together with the others of its pass"
+
+
+Act = Kill | Fail | Twice | Slow | Together
 Spot = int | Point
 Mischief = Mapping[Spot, Act]
 EVERY = 0

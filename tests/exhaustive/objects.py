@@ -8,6 +8,9 @@ from broker.checkpoint.credentials import StoreSettings
 from broker.wire.errors import PreconditionFailed
 
 
+Keys = list[str]  # inside the class, `list` is a method
+
+
 class Objects:
     """`broker.wire.store_client.ObjectStore` over a dictionary."""
 
@@ -32,6 +35,9 @@ class Objects:
 
     def list(self, prefix: str) -> list[tuple[str, int]]:
         return [(key, len(data)) for key, data in sorted(self.content.items()) if key.startswith(prefix)]
+
+    def folders(self, prefix: str) -> Keys:
+        return sorted({key[len(prefix) :].split("/")[0] for key in self.content if key.startswith(prefix)})
 
 
 class MemoryCheckpoints(CheckpointStore):

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from broker.core.model import Job, JobState, Placement, PlacementState, Purpose
-from broker.core.ports import Clock
 from broker.jobs.submit import cancel
 from broker.policy.load import PolicySet
 from broker.store.access import PAUSED
 from lab.faults import Fault, FaultKind
 from lab.machines import EndedBy
 from lab.world import World
-from tests.exhaustive.crew import Part
+from tests.clocks import ManualClock
+from tests.exhaustive.crew import Part, Store
 from tests.exhaustive.rows import Disk
 
 AWS_NEAR = "aws/use1-az6/p5.4xlarge/spot"
@@ -59,8 +59,9 @@ POLICIES = _policies()
 class Outside:
     """What scripts see, and what they can do."""
 
-    clock: Clock
+    clock: ManualClock
     world: World
+    storage: Store
     exit_code: int | None
     job_id: str
     turns: int
@@ -267,7 +268,7 @@ def pause(value: bool) -> Callable[[Outside], None]:
 _MOVE = (Step("prices change", trains, dearer_here),)
 _FINISH = Step("its work is done", settled, finish)
 _DEAF = Part(handles_term=False)
-_RUDE = {Purpose.PLACE: _DEAF, Purpose.MOVE: _DEAF, Purpose.RECOVER: _DEAF}
+_RUDE: Mapping[Purpose | int, Part] = {Purpose.PLACE: _DEAF, Purpose.MOVE: _DEAF, Purpose.RECOVER: _DEAF}
 
 
 def _moved(outside: Outside) -> bool:
@@ -335,7 +336,7 @@ _LIVES = (
     ),
     Scenario(
         "silence for two minutes",
-        (Step("its work is done", lambda o: trains(o) and o.job.commit.seq > 4, finish),),
+        (Step("its work is done", lambda o: trains(o) and len(o.storage.commits) > 4, finish),),
         parts={Purpose.PLACE: Part(silent=True, silent_s=120)},
     ),
     Scenario(

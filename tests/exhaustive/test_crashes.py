@@ -35,6 +35,11 @@ def test_at_every_pair_of_effects(name: str) -> None:
     told(name, "pairs")
 
 
+@pytest.mark.parametrize("name", ["gang", "gang loses a node", "cancel moving, drains"])
+def test_with_all_effects_of_a_pass_under_way(name: str) -> None:
+    told(name, "together")
+
+
 @SHORT
 def test_and_nobody_starts_it_for_a_while(name: str) -> None:
     told(name, "outages")
@@ -54,7 +59,7 @@ def test_everything_else_while_the_collector_sweeps(name: str, mode: str) -> Non
 
 @pytest.mark.slow
 @LIVES
-@pytest.mark.parametrize("mode", ["pairs", "outages"])
+@pytest.mark.parametrize("mode", ["pairs", "outages", "together"])
 def test_everything_else(name: str, mode: str) -> None:
     told(name, mode)
 

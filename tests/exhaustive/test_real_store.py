@@ -65,7 +65,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def story(harness: Harness) -> list[tuple[object, ...]]:
+def story(harness: Harness) -> list[object]:
     """What both must agree on. Numbers of epochs and of names drawn for an installation are their own."""
     events = harness.disk_now().events
     told = [(e.at_ms, e.kind, e.job_id, e.placement_id, e.node_token, dict(e.data)) for e in events]

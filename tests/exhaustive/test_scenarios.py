@@ -5,7 +5,7 @@ import pytest
 from broker.migration.states import JOB_EDGES, NODE_EDGES, PLACEMENT_EDGES
 from tests.exhaustive.cases import calm, effects
 from tests.exhaustive.harness import run
-from tests.exhaustive.mischief import Kill
+from tests.exhaustive.mischief import Kill, Mischief
 from tests.exhaustive.scenarios import SCENARIOS
 
 
@@ -29,7 +29,7 @@ def test_a_copy_goes_on_as_the_run_would_have(name: str) -> None:
 
 def test_the_original_is_untouched_by_its_copies() -> None:
     recorded = calm(SCENARIOS["move"], False)
-    case = {8: Kill(deed=True)}
+    case: Mischief = {8: Kill(deed=True)}
     first, second = (recorded.struck(case, whole=True).disk_now().events for _ in range(2))
     assert first == second
 
