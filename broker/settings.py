@@ -282,7 +282,7 @@ class Settings(BaseSettings):
         Raises:
             SettingsError: no such file, not TOML, or a value or key is wrong.
         """
-        file = _find(path)
+        file = find_file(path)
         if file is None:
             return cls.parse("", "defaults", Path.cwd())
         try:
@@ -337,7 +337,8 @@ class Settings(BaseSettings):
         return {name: cloud for name, cloud in self.clouds.items() if cloud.enabled}
 
 
-def _find(path: str | Path | None) -> Path | None:
+def find_file(path: str | Path | None) -> Path | None:
+    """The configuration file that `Settings.load` reads; None when it takes the defaults."""
     named = path or os.environ.get("BROKER_CONFIG")
     if named:
         return Path(named).expanduser()

@@ -2,11 +2,21 @@
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from broker.core.errors import SettingsError
+
+
+def _existing(file: Path) -> Path:
+    if not file.is_file():
+        raise ValueError(f"there is no file {file}")
+    return file
+
+
+ExistingFile = Annotated[Path, AfterValidator(_existing)]
 
 
 class Options(BaseModel):
@@ -22,19 +32,22 @@ def parse_options(kind: type[M], cloud: str, options: Mapping[str, Any]) -> M:
     """Check `options` against a cloud's model.
 
     Raises:
-        SettingsError: a key is unknown, missing or of the wrong kind; the text names it and, where one comes
-            close, the key that was probably meant.
+        SettingsError: a key is unknown, missing or of the wrong kind, or names a file that is not there; the text
+            names it and, where one comes close, the key that was probably meant.
     """
     try:
         return kind.model_validate(dict(options))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
+        mistakes = error.errors(include_url=False, include_context=False)
+        # A misspelt key is also a missing one; the misspelling is what the person can see.
+        first = next((found for found in mistakes if found["type"] == "extra_forbidden"), mistakes[0])
         path = ".".join(str(part) for part in ("clouds", cloud, *first["loc"]))
         if first["type"] == "extra_forbidden":
             raise SettingsError(f"{path}: unknown key", hint=_suggestion(kind, first["loc"])) from error
         if first["type"] == "missing":
             raise SettingsError(f"{path}: missing", hint=_description(kind, first["loc"])) from error
-        raise SettingsError(f"{path}: {first['msg']}", hint=_description(kind, first["loc"])) from error
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{path}: {message}", hint=_description(kind, first["loc"])) from error
 
 
 def _suggestion(kind: type[Options], loc: tuple[int | str, ...]) -> str:

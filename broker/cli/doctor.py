@@ -85,13 +85,37 @@ def _offline(config: Path | None) -> Iterator[Finding]:
     except SettingsError as error:
         yield "config", "broker.toml", False, str(error)
         return
-    yield "config", "broker.toml", True, "read"
+    yield _file(config)
     yield from _state(settings)
     yield from _address(settings)
     yield from _policies(settings)
     yield from _store(settings)
-    clouds = ", ".join(settings.open_clouds)
-    yield "clouds", "enabled", bool(clouds), clouds or "none; add a section, e.g. [clouds.aws]"
+    yield from _clouds(settings)
+
+
+def _file(config: Path | None) -> Finding:
+    from broker.settings import SEARCHED, find_file
+
+    file = find_file(config)
+    if file is None:
+        places = ", ".join(str(place.absolute()) for place in SEARCHED)
+        return "config", "broker.toml", None, f"no broker.toml found, defaults; looked in {places}"
+    return "config", "broker.toml", True, f"read {file.absolute()}"
+
+
+def _clouds(settings: "Settings") -> Iterator[Finding]:
+    """One row a cloud; its options are read as the daemon reads them, and nobody is called."""
+    from providers.registry import vendor_endpoints
+
+    if not settings.open_clouds:
+        yield "clouds", "enabled", False, "none; add a section, e.g. [clouds.aws]"
+    for name, section in settings.open_clouds.items():
+        try:
+            vendor_endpoints(name, section.options)
+        except SettingsError as error:
+            yield "clouds", name, False, str(error)
+        else:
+            yield "clouds", name, True, "options are complete; credentials not tried"
 
 
 def _state(settings: "Settings") -> Iterator[Finding]:
@@ -140,6 +164,13 @@ def _store(settings: "Settings") -> Iterator[Finding]:
         yield "store", "kind", None if remote else True, detail
         return
     yield "store", "kind", True, f"s3 bucket {store.bucket}"
+    if store.mint == "sts" and not store.role_arn:
+        yield (
+            "store",
+            "role_arn",
+            False,
+            "mint is sts, but role_arn is empty; name a role that may use the bucket",
+        )
     for variable in (store.access_key_env, store.secret_key_env):
         known = bool(os.environ.get(variable))
         yield "store", variable, known, "set" if known else "not set in this environment; the daemon needs it"

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from providers.options import Options, parse_options
+from providers.options import ExistingFile, Options, parse_options
 
 # Families with whole NVIDIA GPUs; fractional ones among them are dropped by their GPU count.
 DEFAULT_TYPES = ("p3*", "p4*", "p5*", "p6*", "g4dn*", "g5.*", "g6.*", "g6e.*")
@@ -39,7 +38,7 @@ class AwsOptions(Options):
     iam_instance_profile: str | None = Field(default=None, description="name of an instance profile")
     key_name: str | None = Field(default=None, description="key pair, for debugging")
     profile: str | None = Field(default=None, description="profile of the AWS configuration files")
-    ca_file: Path | None = Field(default=None, description="CA bundle for the endpoints")
+    ca_file: ExistingFile | None = Field(default=None, description="CA bundle for the endpoints")
     endpoint_ec2: str | None = Field(default=None, description="URL instead of the vendor's EC2")
     endpoint_pricing: str | None = Field(default=None, description="URL instead of the vendor's price list")
     endpoint_sts: str | None = Field(default=None, description="URL instead of the vendor's STS")

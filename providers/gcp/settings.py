@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from providers.options import Options, parse_options
+from providers.options import ExistingFile, Options, parse_options
 
 COMPUTE = "https://compute.googleapis.com"
 BILLING = "https://cloudbilling.googleapis.com"
@@ -37,8 +36,10 @@ class GcpOptions(Options):
     external_ip: bool = Field(default=True, description="false needs Cloud NAT, or nodes cannot dial out")
     network_tags: tuple[str, ...] = Field(default=(), description="for firewall rules")
     service_account: str | None = Field(default=None, description="e-mail of the nodes' own service account")
-    credentials_file: Path | None = Field(default=None, description="service account key; default: ADC")
-    ca_file: Path | None = Field(default=None, description="CA bundle for the endpoints")
+    credentials_file: ExistingFile | None = Field(
+        default=None, description="service account key; default: ADC"
+    )
+    ca_file: ExistingFile | None = Field(default=None, description="CA bundle for the endpoints")
     endpoint_compute: str | None = Field(
         default=None, description="URL instead of the vendor's Compute Engine"
     )

@@ -96,14 +96,42 @@ def test_doctor_offline(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "default.yaml").write_text("policy: default\n")
-    (tmp_path / "broker.toml").write_text("[clouds.aws]\n")
+    code, out, _ = cli("doctor", "--offline")
+    assert code == 1
+    looked = f"{tmp_path}/broker.toml, /etc/broker/broker.toml"
+    assert f"?\tconfig\tbroker.toml\tno broker.toml found, defaults; looked in {looked}\n" in out
+    assert "FAIL\tclouds\tenabled\tnone" in out
+    (tmp_path / "broker.toml").write_text('[clouds.aws]\nregions = ["us-east-1"]\nimage_id = "ami-1"\n')
     code, out, _ = cli("doctor", "--offline")
     assert code == 0
+    assert f"ok\tconfig\tbroker.toml\tread {tmp_path}/broker.toml\n" in out
     assert "?\tserver\tpublic_url" in out
+    assert "ok\tclouds\taws\t" in out
     (tmp_path / "broker.toml").write_text("[clouds.awz]\n")
     code, out, _ = cli("doctor", "--offline")
     assert code == 1
     assert "unknown cloud 'awz'" in out
+
+
+def test_doctor_offline_reads_every_cloud_as_the_daemon_does(cli, tmp_path):
+    (tmp_path / "broker.toml").write_text(
+        '[clouds.aws]\nregoins = ["us-east-1"]\n[clouds.azure]\n[clouds.local]\nenabled = false\n'
+        '[clouds.gcp]\nproject = "p"\nregions = ["us-central1"]\nimage = "i"\ncredentials_file = "/nowhere/key.json"\n'
+    )
+    code, out, _ = cli("doctor", "--offline")
+    assert code == 1
+    assert "FAIL\tclouds\taws\tclouds.aws.regoins: unknown key hint: did you mean regions?\n" in out
+    assert (
+        "FAIL\tclouds\tazure\tclouds.azure: no provider for this cloud hint: there are aws, gcp, local\n"
+        in out
+    )
+    assert "FAIL\tclouds\tgcp\tclouds.gcp.credentials_file: there is no file /nowhere/key.json" in out
+    assert "clouds\tlocal" not in out
+
+
+def test_doctor_offline_wants_a_role_for_minted_keys(cli, tmp_path):
+    (tmp_path / "broker.toml").write_text('[store]\nkind = "s3"\nbucket = "b"\nmint = "sts"\n')
+    assert "FAIL\tstore\trole_arn\tmint is sts, but role_arn is empty" in cli("doctor", "--offline")[1]
 
 
 def test_a_token_is_made_without_a_daemon(cli, monkeypatch, tmp_path):

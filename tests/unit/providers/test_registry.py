@@ -39,6 +39,18 @@ def test_a_misspelt_key_is_named_with_a_suggestion(cloud: str) -> None:
     assert "did you mean" in str(caught.value)
 
 
+def test_a_misspelt_key_is_told_before_the_key_that_is_missing() -> None:
+    with pytest.raises(
+        SettingsError, match=r"clouds\.aws\.imgae_id: unknown key\nhint: did you mean image_id"
+    ):
+        open_provider("aws", {"regions": ["us-east-1"], "imgae_id": "ami-1"}, ManualClock(), "i")
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"clouds\.gcp\.credentials_file: there is no file /nowhere/key"):
+        open_provider("gcp", GCP | {"credentials_file": "/nowhere/key.json"}, ManualClock(), "broker-lab1")
+
+
 def test_a_missing_key_says_what_it_is_for() -> None:
     with pytest.raises(SettingsError) as caught:
         open_provider("aws", {"regions": ["us-east-1"]}, ManualClock(), "i")
