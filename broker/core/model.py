@@ -187,6 +187,7 @@ class Placement:
         resumed_step: Step of the commit it restored, as the node reported.
         resumed_seq: Seq of the same commit.
         last_step: Last step it trained, by metrics.
+        steps_per_s: Its speed, in steps a second of our clock, as last measured; what later decisions scale from.
         drained: The job has stopped here and its last commit is in (or will never be).
         lost: It ended without our asking.
         fenced: HEAD carries this placement's generation: our fence was confirmed.
@@ -219,6 +220,7 @@ class Placement:
     resumed_step: int | None = None
     resumed_seq: int | None = None
     last_step: int | None = None
+    steps_per_s: float | None = None
     drained: bool = False
     lost: bool = False
 

@@ -109,8 +109,13 @@ def remaining_work(subject: Subject, now_ms: int) -> Work:
             return Work(seconds, reference, steps, subject.measured_steps_per_s, True, words)
     trained_s = _trained_s(subject, placement, now_ms)
     seconds = max(LINDY_MIN_S, trained_s)
+    told = (
+        "the job has not told how much is left"
+        if steps is None
+        else f"{steps} steps left, at a speed that nobody has measured yet"
+    )
     words = (
-        f"the job has not told how much is left; taken to need as long again as it has run "
+        f"{told}; taken to need as long again as it has run "
         f"({format_duration(trained_s)}), an hour at least: {format_duration(seconds)}"
     )
     reference = speed_tflops(placement.offer, subject.job.spec) if placement else _slowest_asked_for(subject)

@@ -68,6 +68,9 @@ def may_move(situation: Situation) -> tuple[Reason, ...]:
     else:
         step = "" if job.commit.step is None else f" at step {job.commit.step}"
         reasons.append(Reason("a committed checkpoint", True, f"commit {job.commit.seq}{step}"))
+    if situation.work.steps is not None and not situation.work.known:
+        # The job counts its steps, so its speed will be known in a moment: no guess is worth a move until then.
+        reasons.append(Reason("a measured speed", False, situation.work.detail))
     reasons.append(_fresh_here(situation))
     return tuple(reasons)
 

@@ -25,9 +25,11 @@ from broker.core.model import (
 from broker.core.offer import MarketSnapshot, Offer
 from broker.core.ports import Clock, Ids
 from broker.core.spec import JobSpec
+from broker.core.time import to_iso
 from broker.decision.plan import decide
 from broker.decision.subject import Caps, Hold, Subject, Timing, World
 from broker.jobs.order import queue_order
+from broker.migration.probing import refused_in_a_row
 from broker.migration.rules import Rules
 from broker.migration.view import beat_of
 from broker.policy.load import PolicySet
@@ -38,14 +40,20 @@ log = structlog.get_logger(__name__)
 
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
+_LONGEST_WAIT_S = 4 * 3600
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything one job's decision is made from, read in one transaction."""
+    """Everything one job's decision is made from, read in one transaction.
+
+    Attributes:
+        waits: Why nothing may be rented for it now, or None.
+    """
 
     subject: Subject
     world: World
+    waits: str | None = None
 
 
 @dataclass
@@ -102,7 +110,7 @@ class Decider:
         if policy is None or picture is None:
             self._explain(job, reason if policy is None else None)
             return 0
-        stopped = stopped or self._too_many_recoveries(picture.subject)
+        stopped = stopped or picture.waits or self._too_many_recoveries(picture.subject)
         decision, hold = decide(picture.subject, policy, picture.world, f"d-{self.ids.base32(16)}")
         acts = decision.target is not None and (
             decision.kind == DecisionKind.PLACE or (decision.kind == DecisionKind.MOVE and decision.acted)
@@ -165,11 +173,24 @@ class Decider:
             moved_at_ms=max(moves, default=None),
             moves_24h=sum(1 for at in moves if at > now_ms - _DAY_MS),
             hold=Hold(*wish) if (wish := tx.hold(job.id, policy.name)) else None,
+            measured_steps_per_s={p.offer.gpu: p.steps_per_s for p in trained if p.steps_per_s},
             trained_s=_trained_s(placements, now_ms),
             handles_term=_handles_term(tx, active) if active else None,
         )
         assert last is None or last.attempt == len(placements), "attempts count every placement of the job"
-        return Picture(subject, self._world(tx, policy, snapshot))
+        return Picture(subject, self._world(tx, policy, snapshot), self._waits(placements, now_ms))
+
+    def _waits(self, placements: Sequence[Placement], now_ms: int) -> str | None:
+        """Why the next try has to wait: nodes that the probe refuses one after the other are paid for, too."""
+        row = refused_in_a_row(placements)
+        beyond = len(row) - self.rules.probe_refusals
+        if beyond < 0:
+            return None
+        wait_s = min(self.rules.empty_pool_s * 2**beyond, _LONGEST_WAIT_S)
+        until_ms = row[-1].state_since_ms + round(wait_s * 1000)
+        if now_ms >= until_ms:
+            return None
+        return f"{len(row)} nodes in a row: {row[-1].reason}; next try at {to_iso(until_ms)}"
 
     def _world(self, tx: Tx, policy: Policy, snapshot: MarketSnapshot) -> World:
         by_policy = {job.id: job.policy for job in tx.jobs(open_only=True)}

@@ -72,6 +72,10 @@ def _started(plan: Plan, placement: Placement, beats: list[Beat]) -> Placement:
     steps = [b.progress.step for b in beats if b.progress is not None and b.progress.step is not None]
     if steps and max(steps) != placement.last_step:
         fields["last_step"] = max(steps)
+    told = plan.jobs[placement.job_id].progress
+    began_ms = fields.get("training_at_ms", placement.training_at_ms)
+    if told is not None and told.steps_per_s and began_ms is not None and told.at_ms >= began_ms:
+        fields["steps_per_s"] = told.steps_per_s
     return plan.placement(placement, **fields) if fields else placement
 
 

@@ -7,6 +7,9 @@ from broker.core.model import Placement, PlacementState, Verdict
 from broker.migration.view import Plan
 from broker.policy.schema import OnInconclusive
 
+# How the reason of a placement begins whose nodes the probe refused; counted by `refused_in_a_row`.
+REFUSED = "probe refused it"
+
 # From worst to best: a gang is as good as its worst node.
 _ORDER = (Verdict.REJECT, Verdict.INCONCLUSIVE, Verdict.DEGRADED, Verdict.ACCEPT)
 
@@ -37,10 +40,24 @@ def judge(
     )
     if refused:
         plan.avoid(placement, f"probe: {why}")
-        return plan.placement(
-            placement, PlacementState.RELEASING, f"probe says {worst}: {why}", verdict=worst
-        )
+        reason = f"{REFUSED}: {worst}: {why}"
+        return plan.placement(placement, PlacementState.RELEASING, reason, verdict=worst)
     return plan.placement(placement, reason=f"probe says {worst}: {why}", verdict=worst)
+
+
+def refused_in_a_row(placements: Sequence[Placement]) -> list[Placement]:
+    """The newest placements of a job whose nodes were refused, back to the last that was not; oldest first.
+
+    An empty pool is no answer about the probe, so it neither counts nor ends the row.
+    """
+    row: list[Placement] = []
+    for placement in reversed(placements):
+        if placement.verdict is None:
+            continue
+        if not placement.reason.startswith(REFUSED):
+            break
+        row.insert(0, placement)
+    return row
 
 
 def _verdict(report: Mapping[str, Any]) -> Verdict:

@@ -36,6 +36,8 @@ class Rules:
         drain_s: How long a job may take to save when asked to stop.
         empty_pool_s: How long a pool that refused is taken for empty.
         recoveries_per_hour: More than this at once is no coincidence: stop and let a person look.
+        probe_refusals: After that many nodes in a row that the probe refused, a job waits before the next, each time
+            twice as long: the fault may be in the order, the policy or the image, and every try costs money.
         start_failures: A job whose start fails on that many placements is at fault itself.
         notice_s: Interruption notice asked of clouds that let us choose.
         collect_grace_s: A machine without a row is left alone until it is older than this: longer than any cloud's
@@ -54,6 +56,7 @@ class Rules:
     drain_s: float = 120.0
     empty_pool_s: float = 900.0
     recoveries_per_hour: int = 20
+    probe_refusals: int = 3
     start_failures: int = 2
     notice_s: int = 120
     collect_grace_s: float = 180.0

@@ -115,6 +115,7 @@ class PlacementRow(Row, table=True):
     resumed_step: int | None = _ms()
     resumed_seq: int | None = _ms()
     last_step: int | None = _ms()
+    steps_per_s: float | None
     drained: bool
     lost: bool
 

@@ -66,6 +66,39 @@ def test_a_price_jump_moves_it_and_the_old_node_trains_until_the_new_one_is_read
     assert island.paid_micro_usd() == sum(line.cost_micro_usd for line in island.world.bill())
 
 
+def test_after_a_move_the_job_is_not_taken_for_one_that_tells_nothing(island):
+    job_id = running(island)
+    island.world.set_price(GCP, 2_400_000)
+    island.world.set_price(AZ6, 5_700_000)
+    island.until(lambda: over(island, job_id))
+    with island.store.read() as tx:
+        moves = [d for d in tx.decisions(job_id, 200) if d.kind == "move"]
+        asked = [
+            r
+            for d in tx.decisions(job_id, 200)
+            if d.kind != "place"
+            for r in d.reasons
+            if r.line == "work left"
+        ]
+    assert len(moves) == 1
+    assert asked[0].holds, "the newest answer knows what is left"
+    assert all(r.holds for d in moves for r in d.reasons if r.line == "work left")
+    assert all(p.steps_per_s for p in island.placements() if p.training_at_ms)
+
+
+def test_nodes_that_the_probe_refuses_are_not_rented_without_end(island):
+    path = island.folder / "policies" / "island.yaml"
+    path.write_text(path.read_text().replace("on_inconclusive: accept", "on_inconclusive: reject"))
+    island.policies.reload()
+    job = island.submit()
+    for _ in range(240):
+        island.turn(30)
+    rented = len(island.world.machines())
+    assert 4 <= rented <= 7, "three tries, then ever longer pauses over two hours"
+    assert "next try at" in island.job(job.id).reason
+    assert "scripted" in island.job(job.id).reason
+
+
 def test_a_jump_that_does_not_hold_moves_nothing(island):
     running(island)
     island.world.set_price(GCP, 2_400_000)

@@ -205,6 +205,7 @@ def upgrade() -> None:
         sa.Column("resumed_step", INT64, nullable=True),
         sa.Column("resumed_seq", INT64, nullable=True),
         sa.Column("last_step", INT64, nullable=True),
+        sa.Column("steps_per_s", sa.Float(), nullable=True),
         sa.Column("drained", sa.Boolean(), nullable=False),
         sa.Column("lost", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(
