@@ -3,7 +3,7 @@
 from broker.core.model import JobState, Node, NodeState, Placement, PlacementState
 from broker.core.time import format_duration
 from broker.migration.effects import CreateNode, DeleteNode, FindNode
-from broker.migration.view import Plan
+from broker.migration.view import Plan, beat_of
 
 _MS = 1000
 # A delete may be lost like any other request; so it is repeated, at a pace no cloud minds.
@@ -84,7 +84,7 @@ def _listen(plan: Plan, node: Node) -> None:
         plan.effects.append(FindNode(node.token))
         return
     silent_s = (plan.now_ms - node.seen_at_ms) / _MS
-    if silent_s <= plan.rules.unreachable_after_s:
+    if silent_s <= _patience_s(plan, node):
         if node.state == NodeState.UNREACHABLE:
             plan.node(node, NodeState.RUNNING, "agent calls again", gone_confirmations=0)
         return
@@ -100,6 +100,14 @@ def _listen(plan: Plan, node: Node) -> None:
             )
         return
     plan.effects.append(FindNode(node.token))
+
+
+def _patience_s(plan: Plan, node: Node) -> float:
+    """Silence that is borne before the cloud is asked: a few beats once a notice has told that the end is near."""
+    beat = beat_of(node)
+    if beat is not None and beat.notice is not None:
+        return min(plan.rules.unreachable_after_s, 3 * plan.rules.beat_s)
+    return plan.rules.unreachable_after_s
 
 
 def ask_for_end(plan: Plan, node: Node, placement: Placement) -> None:

@@ -216,6 +216,21 @@ def test_a_node_that_dies_while_draining_does_not_hold_up_the_recovery():
     assert scene.nodes[node.token].ended_by == EndedBy.CLOUD
 
 
+def test_after_a_notice_silence_is_asked_about_at_once():
+    scene = Scene()
+    old = scene.running()
+    scene.beat(old, "draining", JobNote("running", 1), notice=Notice("aws:instance-action", 120))
+    scene.plan()
+    scene.now_ms += 20_000
+    (node,) = scene.nodes_of(old)
+    assert FindNode(node.token) in scene.plan()
+    scene.settle(FindNode(node.token), scene.cloud(node.token, CloudState.TERMINATED, ended_at_ms=9))
+    scene.plan()
+    assert scene.state(old) in (PlacementState.RELEASING, PlacementState.GONE), (
+        "the fence need not wait any longer"
+    )
+
+
 def test_silence_is_not_death():
     scene = Scene()
     placement = scene.running()
