@@ -58,7 +58,7 @@ async def serve_api(
         timeout_graceful_shutdown=_GRACE_S,
     )
     server = _Server(config)
-    url = settings.server.url if settings.server.port else f"https://{settings.server.host}:{port}"
+    url = _local_url(settings, port)
     announce(settings.state_dir, url, tls.ca)
     log.info("server.listening", url=url, address=f"{settings.server.host}:{port}")
     config.load()
@@ -75,6 +75,19 @@ async def serve_api(
         if renewing is not None:
             renewing.cancel()
         withdraw(settings.state_dir)
+
+
+def _local_url(settings: Settings, port: int) -> str:
+    """What the CLI on this machine dials: the socket itself, since the public name may lead through a proxy or NAT.
+
+    An operator's certificate is good for the public name only, so there that name it is. Ours names the address that
+    we listen on, and the loopback.
+    """
+    server = settings.server
+    if server.tls_cert and server.port:
+        return server.url
+    host = "127.0.0.1" if server.host in ("0.0.0.0", "::") else server.host
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 async def _renew(config: uvicorn.Config, renew: Callable[[], TlsFiles]) -> None:

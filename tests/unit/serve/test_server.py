@@ -19,7 +19,7 @@ from broker.serve.local import (
     find_daemon,
     read_operator_token,
 )
-from broker.serve.server import _listen
+from broker.serve.server import _listen, _local_url
 from broker.serve.tls import ensure_tls
 from broker.settings import Settings
 from tests.unit.serve.live import client, live
@@ -88,6 +88,32 @@ def test_the_daemon_leaves_what_the_local_cli_needs(bench_on_a_free_port):
     token = read_operator_token(folder)
     ensure_operator_token(folder, bench.store, bench.services.ids)
     assert read_operator_token(folder) == token
+
+
+@pytest.mark.parametrize(
+    ("listen", "dialled"),
+    [
+        ("127.0.0.1:8700", "https://127.0.0.1:8700"),
+        ("10.0.0.5:8700", "https://10.0.0.5:8700"),
+        ("0.0.0.0:8700", "https://127.0.0.1:8700"),
+        ("[::]:8700", "https://127.0.0.1:8700"),
+        ("[::1]:8700", "https://[::1]:8700"),
+    ],
+)
+def test_the_local_cli_dials_the_socket_and_not_the_public_name(listen, dialled):
+    server_section = f'[server]\nlisten = "{listen}"\npublic_url = "https://broker.example.com"\n'
+    assert _local_url(Settings.parse(server_section), 8700) == dialled
+    own = Settings.parse(server_section + 'tls_cert = "cert.pem"\ntls_key = "key.pem"\n')
+    assert _local_url(own, 8700) == "https://broker.example.com"
+
+
+def test_a_login_on_the_daemons_machine_needs_no_public_name(bench, monkeypatch):
+    monkeypatch.setenv("BROKER_SERVER__LISTEN", "127.0.0.1:0")
+    policies = bench.services.settings.policies.dir
+    text = f'[server]\npublic_url = "https://broker.invalid:8700"\n[policies]\ndir = "{policies}"\n'
+    object.__setattr__(bench.services, "settings", Settings.parse(text))
+    with live(bench) as daemon:
+        assert daemon.url.startswith("https://127.0.0.1:")
 
 
 def test_a_new_certificate_is_served_without_a_restart(bench_on_a_free_port, monkeypatch):
