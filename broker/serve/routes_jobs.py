@@ -1,6 +1,7 @@
 """``/api/v1``: sources, jobs, their logs, decisions and events, and the ledger.
 
-A job is named by its id, or by its name: then the newest of that name is meant, one that is not over before others.
+A job is named by its id, or by its name: then the newest of that name is meant, one that is not over before others. What ends a job
+wants a name that leaves no choice.
 """
 
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import ValidatorFunctionWrapHandler, WrapValidator
 
-from broker.core.errors import UsageError
-from broker.core.model import Decision, DecisionKind, Event, Job
+from broker.core.errors import Conflict, UsageError
+from broker.core.model import Decision, DecisionKind, Event, Job, JobState
 from broker.core.plain import to_plain
 from broker.core.spec import JobSpec
 from broker.jobs import submit
@@ -186,9 +187,12 @@ def job_events(
 
 @router.post("/jobs/{name}/cancel", tags=["jobs"])
 def cancel_job(name: JobName, engineer: Engineer, broker: Broker) -> Job:
-    """End a job: what trains may save first. Again is no error; a job that is over is a conflict."""
+    """End a job: what trains may save first. Again is no error; a job that is over is a conflict.
+
+    So is a name that several jobs share which could be ended: nobody's work is to end by a guess.
+    """
     with broker.store.write() as tx:
-        job = submit.cancel(tx, _find(tx, engineer, name), engineer.name, broker.clock.now_ms())
+        job = submit.cancel(tx, _the_one(tx, engineer, name), engineer.name, broker.clock.now_ms())
     broker.wake()
     return without_secrets(job)
 
@@ -215,7 +219,32 @@ def _find(tx: Tx, viewer: Principal, name: str) -> Job:
     """
     job = tx.job(name)
     if job is None:
-        project = None if viewer.role == Role.OPERATOR else viewer.project_id
-        named = [row for row in tx.jobs(project_id=project) if row.spec.name == name]
+        named = _named(tx, viewer, name)
         job = max(named, key=lambda row: (not row.state.final, row.created_at_ms), default=None)
     return viewer.own(job, name)
+
+
+def _the_one(tx: Tx, viewer: Principal, name: str) -> Job:
+    """As `_find`, but a name must leave no choice among the jobs that still run or wait.
+
+    Raises:
+        Conflict: it does.
+        NotFound: there is none that the caller may see.
+    """
+    if tx.job(name) is None:
+        live = [
+            row
+            for row in _named(tx, viewer, name)
+            if not row.state.final and row.state != JobState.CANCELLING
+        ]
+        if len(live) > 1:
+            ids = ", ".join(row.id for row in live)
+            raise Conflict(f"{len(live)} jobs are called {name}: {ids}; give the id")
+        if live:
+            return live[0]
+    return _find(tx, viewer, name)
+
+
+def _named(tx: Tx, viewer: Principal, name: str) -> list[Job]:
+    project = None if viewer.role == Role.OPERATOR else viewer.project_id
+    return [row for row in tx.jobs(project_id=project) if row.spec.name == name]

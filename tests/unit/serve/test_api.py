@@ -178,6 +178,21 @@ def test_a_name_means_the_newest_job_of_that_name(bench):
     assert (answer.status_code, answer.json()["exit_code"]) == (404, 3)
 
 
+def test_a_name_that_several_live_jobs_share_ends_none_of_them(bench):
+    engineer = bench.token("engineer")
+    for end in ("aaaaa", "bbbbb", "ccccc"):
+        bench.job(f"train-{end}", state=JobState.RUNNING)
+    bench.job("train-ddddd", state=JobState.SUCCEEDED)
+    answer = call(bench, "POST", "/jobs/train/cancel", headers=engineer)
+    assert (answer.status_code, answer.json()["exit_code"]) == (409, 5)
+    assert "3 jobs are called train: train-aaaaa, train-bbbbb, train-ccccc; give the id" in answer.text
+    for job_id in ("train-ccccc", "train-aaaaa"):
+        assert call(bench, "POST", f"/jobs/{job_id}/cancel", headers=engineer).status_code == 200
+    # Those two are on their way out: the name leaves no choice any more.
+    assert call(bench, "POST", "/jobs/train/cancel", headers=engineer).json()["id"] == "train-bbbbb"
+    assert call(bench, "POST", "/jobs/train/cancel", headers=engineer).status_code == 200
+
+
 def test_cancelling_what_is_over_is_a_conflict(bench):
     bench.job(state=JobState.SUCCEEDED)
     assert call(bench, "POST", "/jobs/train/cancel", headers=bench.token("engineer")).status_code == 409
