@@ -123,6 +123,17 @@ def pairs(run: Recorded) -> Iterator[Case]:
                 yield again, {second: Kill(deed)}
 
 
+def mixed(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    for _, first in failures(run):
+        (number,) = first
+        assert isinstance(number, int)
+        again = Recorded(run.branch(first))
+        for second in again.effects(after=number):
+            for deed in DEEDS:
+                yield again, {second: Kill(deed)}
+
+
 def twice(run: Recorded) -> Iterator[Case]:
     """See the module."""
     yield run, {EVERY: Twice()}
@@ -185,6 +196,7 @@ MODES: Mapping[str, Callable[[Recorded], Iterator[Case]]] = {
         outages,
         points,
         pairs,
+        mixed,
         twice,
         together,
         failures,

@@ -37,6 +37,8 @@ TESTS = (
     "tests/unit/migration/test_plan.py",
     "tests/unit/migration/test_states.py",
     "tests/unit/checkpoint/test_commits.py",
+    "tests/exhaustive/test_bounds.py",
+    "tests/exhaustive/test_collector.py",
     "tests/exhaustive/test_sentences.py",
     "tests/exhaustive/test_scenarios.py",
     "tests/exhaustive/test_crashes.py",

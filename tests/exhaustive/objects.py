@@ -7,7 +7,6 @@ from broker.checkpoint.commits import CheckpointStore
 from broker.checkpoint.credentials import StoreSettings
 from broker.wire.errors import PreconditionFailed
 
-
 Keys = list[str]  # inside the class, `list` is a method
 
 

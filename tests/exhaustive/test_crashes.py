@@ -59,7 +59,7 @@ def test_everything_else_while_the_collector_sweeps(name: str, mode: str) -> Non
 
 @pytest.mark.slow
 @LIVES
-@pytest.mark.parametrize("mode", ["pairs", "outages", "together"])
+@pytest.mark.parametrize("mode", ["pairs", "mixed", "outages", "together"])
 def test_everything_else(name: str, mode: str) -> None:
     told(name, mode)
 

@@ -1,0 +1,298 @@
+"""The collector by itself: what it finds, what it ends, what it leaves alone, and what it says of it."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.core.audit import Act
+from broker.core.errors import Denied
+from broker.core.model import EndedBy, Event, NodeState, Segment
+from broker.core.ports import CloudNode, LaunchRequest
+from broker.migration.collect import Collector, Sweep
+from broker.store.access import REPORT_ONLY
+from lab.faults import Fault, FaultKind
+from tests.exhaustive.harness import Harness
+from tests.exhaustive.scenarios import AWS_FAR, GCP, Scenario
+from tests.exhaustive.worlds import Forgetful
+
+GRACE_S = 180
+STRANGER = "bk-" + "z" * 26 + "-0"
+
+
+@pytest.fixture
+def harness() -> Harness:
+    """A job that trains on its only node; calls are done in place."""
+    made = Harness(Scenario("trains for ever", ()), {})
+    while made.training() is None:
+        made.turn()
+    return made
+
+
+@pytest.fixture
+def collector(harness: Harness) -> Collector:
+    assert harness.daemon is not None
+
+    class InPlace:
+        async def call(self, pool: str, work: Any, timeout_s: float) -> Any:
+            assert pool in ("aws", "gcp")
+            assert timeout_s == 60.0
+            return work()
+
+    return replace(harness.daemon.collector, blocking=InPlace(), sweeps={})
+
+
+def plant(harness: Harness, key: str = AWS_FAR, token: str = STRANGER, seq: int = 3) -> CloudNode:
+    """A machine with our tag. Event 3 is the one that intended our placement."""
+    cloud = harness.clouds[key.split("/")[0]]
+    return cloud.create(LaunchRequest(token, cloud.offer(key), "#!", harness.store.installation_id, seq))
+
+
+def later(harness: Harness, seconds: float) -> None:
+    harness.clock.advance(seconds)
+    harness.world.advance()
+
+
+def sweep(collector: Collector) -> None:
+    asyncio.run(collector.one_pass())
+
+
+def billed(harness: Harness) -> list[str]:
+    return [m.id for m in harness.world.machines() if m.stopping_s is None]
+
+
+def events(harness: Harness, kind: str) -> list[Event]:
+    return [event for event in harness.disk.events if event.kind == kind]
+
+
+def deletes(harness: Harness) -> int:
+    return sum(cloud.calls.count("delete") for cloud in harness.clouds.values())
+
+
+def test_what_is_ours_and_wanted_stays(harness: Harness, collector: Collector) -> None:
+    later(harness, 1000)
+    assert collector.unowned is None, "nobody has looked yet"
+    sweep(collector)
+    assert collector.unowned == 0
+    assert len(billed(harness)) == 1
+    assert deletes(harness) == 0
+
+
+def test_a_stranger_is_ended_after_its_grace(harness: Harness, collector: Collector) -> None:
+    stranger = plant(harness)
+    later(harness, GRACE_S)
+    sweep(collector)
+    assert stranger.provider_id in billed(harness)
+    assert collector.unowned == 1
+    assert collector.sweeps["aws"] == Sweep(harness.clock.now_ms(), collector.sweeps["aws"].orphans)
+    (young,) = collector.sweeps["aws"].orphans.waiting
+    assert young.token == STRANGER
+    later(harness, 1)
+    sweep(collector)
+    assert stranger.provider_id not in billed(harness)
+    (told,) = events(harness, "node.unowned")
+    assert (told.node_token, told.actor, told.at_ms) == (STRANGER, "broker", harness.clock.now_ms())
+    assert told.data == {"cloud": "aws", "provider_id": stranger.provider_id}
+
+
+def test_both_clouds_are_swept_and_each_end_is_asked_of_its_own(
+    harness: Harness, collector: Collector
+) -> None:
+    here, there = plant(harness), plant(harness, GCP, STRANGER.replace("z", "y"))
+    later(harness, GRACE_S + 1)
+    sweep(collector)
+    assert set(collector.sweeps) == {"aws", "gcp"}
+    assert {here.provider_id, there.provider_id}.isdisjoint(billed(harness))
+    assert harness.clouds["gcp"].calls.count("delete") == 1
+
+
+def test_who_asked_for_an_end_is_in_the_log(harness: Harness, collector: Collector) -> None:
+    stranger = plant(harness)
+    later(harness, 10)
+    assert asyncio.run(collector.end(stranger, "ada")) is None
+    assert [event.actor for event in events(harness, "node.unowned")] == ["ada"]
+
+
+def final(harness: Harness, **fields: Any) -> CloudNode:
+    """The trained node's row is final, and its machine is still there."""
+    (node,) = harness.disk.nodes.values()
+    harness.disk.nodes[node.token] = replace(
+        node, state=NodeState.GONE, state_since_ms=harness.clock.now_ms(), **fields
+    )
+    found = harness.clouds["aws"].find(node.token, node.region, node.zone)
+    assert found is not None
+    return found
+
+
+def segment(harness: Harness) -> Segment:
+    (found,) = harness.segments()
+    return found
+
+
+def test_what_outlives_its_row_is_ended_and_paid_for(harness: Harness, collector: Collector) -> None:
+    machine = final(
+        harness, billed_from_ms=1, provider_id="i-forgotten", ended_at_ms=2, ended_by=EndedBy.NODE
+    )
+    later(harness, GRACE_S + 1)
+    sweep(collector)
+    assert billed(harness) == []
+    node = harness.disk.nodes[machine.token]
+    assert (node.state, node.provider_id) == (NodeState.GONE, machine.provider_id)
+    assert segment(harness).started_at_ms == machine.billed_from_ms
+    assert (segment(harness).ended_at_ms, segment(harness).ended_by) == (harness.clock.now_ms(), EndedBy.US)
+
+
+def test_an_end_that_is_not_confirmed_leaves_the_meter_running(
+    harness: Harness, collector: Collector
+) -> None:
+    machine = final(harness, ended_at_ms=2, ended_by=EndedBy.NODE)
+    harness.world.faults.add(Fault("aws", "delete", FaultKind.DOWN))
+    assert asyncio.run(collector.end(machine)) == "down"
+    assert (segment(harness).ended_at_ms, segment(harness).ended_by) == (None, None)
+
+
+def test_what_has_never_run_has_no_meter(harness: Harness, collector: Collector) -> None:
+    machine = final(harness, ended_at_ms=2, ended_by=EndedBy.NODE)
+    asyncio.run(collector.end(replace(machine, billed_from_ms=None)))
+    assert segment(harness).ended_at_ms == 2
+
+
+def test_a_row_that_ends_while_the_list_is_on_its_way_makes_no_orphan(
+    harness: Harness, collector: Collector
+) -> None:
+    later(harness, GRACE_S + 1)
+    listing = harness.clouds["aws"].list_owned
+
+    def slow() -> Any:
+        found = listing()
+        later(harness, 5)
+        final(harness, ended_at_ms=harness.clock.now_ms())
+        return found
+
+    harness.clouds["aws"].list_owned = slow  # type: ignore[method-assign]
+    sweep(collector)
+    assert events(harness, "node.unowned") == []
+    assert collector.unowned == 0
+
+
+def test_report_only_ends_nothing(harness: Harness, collector: Collector) -> None:
+    stranger = plant(harness)
+    with harness.store.write() as tx:
+        tx.set_switch(REPORT_ONLY, True, by="ada", reason="restored")
+    later(harness, GRACE_S + 1)
+    sweep(collector)
+    assert stranger.provider_id in billed(harness)
+    assert asyncio.run(collector.end(stranger)) == "report-only is latched"
+    assert events(harness, "node.unowned") == []
+    assert collector.last().report_only == "restored"
+
+
+def test_a_machine_of_an_event_that_never_was_latches_report_only(
+    harness: Harness, collector: Collector
+) -> None:
+    tokens = [STRANGER.replace("z", letter) for letter in "wxyz"]
+    for token in tokens:
+        plant(harness, token=token, seq=9_999)
+    later(harness, GRACE_S + 1)
+    sweep(collector)
+    (latch,) = (switch for switch in harness.disk.switches.values() if switch.name == REPORT_ONLY)
+    shown = ", ".join(tokens[:3])
+    assert latch.value
+    assert latch.reason == f"aws runs nodes that are newer than this database: {shown}"
+    assert collector.unowned == 4
+    assert len(billed(harness)) == 5
+
+
+def test_a_machine_of_an_event_that_was_no_intent_latches_too(harness: Harness, collector: Collector) -> None:
+    plant(harness, seq=1)
+    later(harness, GRACE_S + 1)
+    sweep(collector)
+    assert harness.disk.switches[REPORT_ONLY].value
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(Denied("not allowed"), "not allowed"), (TimeoutError(), "no answer in time")]
+)
+def test_a_list_that_fails_leaves_the_one_before(
+    harness: Harness, collector: Collector, error: Exception, said: str
+) -> None:
+    stranger = plant(harness)
+    later(harness, 100)
+    sweep(collector)
+    listed_ms = harness.clock.now_ms()
+    later(harness, GRACE_S)
+
+    def failing() -> Any:
+        raise error
+
+    harness.clouds["aws"].list_owned = failing  # type: ignore[method-assign]
+    sweep(collector)
+    kept = collector.sweeps["aws"]
+    assert (kept.at_ms, kept.error) == (listed_ms, said)
+    assert [machine.token for machine in kept.orphans.waiting] == [STRANGER]
+    assert collector.unowned == 1
+    assert stranger.provider_id in billed(harness), "what an old list shows may have ended since"
+
+
+def test_what_an_old_list_found_is_not_ended_again(harness: Harness, collector: Collector) -> None:
+    plant(harness)
+    later(harness, GRACE_S + 1)
+    asyncio.run(collector.look())
+    harness.world.faults.add(Fault("aws", "list", FaultKind.DOWN))
+    sweep(collector)
+    assert collector.sweeps["aws"].orphans.unowned
+    assert deletes(harness) == 0
+    sweep(collector)
+    assert deletes(harness) == 1
+
+
+def test_a_cloud_that_fails_keeps_no_other_from_being_swept(harness: Harness, collector: Collector) -> None:
+    stranger = plant(harness, GCP)
+    later(harness, GRACE_S + 1)
+    harness.world.faults.add(Fault("aws", "list", FaultKind.DOWN))
+    sweep(collector)
+    assert stranger.provider_id not in billed(harness)
+    assert list(collector.sweeps["aws"].unasked(0)), "and says so"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(Denied("not allowed"), "not allowed"), (TimeoutError(), "no answer in time")]
+)
+def test_an_end_that_fails_says_why(
+    harness: Harness, collector: Collector, error: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = plant(harness, GCP)
+
+    def failing(self: Forgetful, node: CloudNode) -> None:
+        raise error
+
+    monkeypatch.setattr(Forgetful, "delete", failing)
+    assert asyncio.run(collector.end(stranger)) == said
+
+
+def test_how_old_an_answer_is() -> None:
+    assert Sweep(5).unasked(10) == ""
+    assert Sweep(error="503").unasked(10) == "never listed, since then: 503"
+    assert Sweep(60_000, error="503").unasked(150_000) == "listed 1m30s ago, since then: 503"
+
+
+def test_the_last_looks_told_without_asking(harness: Harness, collector: Collector) -> None:
+    plant(harness)
+    later(harness, GRACE_S + 1)
+    asyncio.run(collector.look())
+    harness.world.faults.add(Fault("gcp", "list", FaultKind.DOWN))
+    later(harness, 60)
+    asyncio.run(collector.look())
+    with harness.store.write() as tx:
+        tx.set_switch("paused", True, by="ada", reason="invoice")
+    asked = sum(len(cloud.calls) for cloud in harness.clouds.values())
+    last = collector.last()
+    assert sum(len(cloud.calls) for cloud in harness.clouds.values()) == asked
+    assert (last.at_ms, last.report_only) == (harness.clock.now_ms(), None)
+    assert [(a.name, a.unasked) for a in last.asked] == [
+        ("aws", ""),
+        ("gcp", "listed 1m ago, since then: down"),
+    ]
+    (found,) = last.discrepancies
+    assert (found.subject, found.act) == (STRANGER, Act.END)
