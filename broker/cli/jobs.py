@@ -19,7 +19,9 @@ name: {name}
 resources:
   gpus: {{type: H100, count: 1}}          # any of several: [{{type: H100, count: 1}}, {{type: A100, count: 1}}]
 source: .                               # travels to the node; .git and .venv stay here
-setup: pip install -r requirements.txt
+# Once on each node, before run. A distribution's own Python refuses `pip install` (PEP 668): use a virtual environment,
+# and start its Python in run: .venv/bin/python train.py ...
+# setup: python3 -m venv .venv && .venv/bin/pip install -r requirements.txt
 run: python train.py --output "$BROKER_CHECKPOINT_DIR"
 checkpoint:
   dir: checkpoints                      # what a move resumes from
@@ -87,7 +89,7 @@ def _steps(item: dict[str, Any]) -> str:
 def init(
     name: Annotated[str, typer.Argument(help="Name of the job; the file is NAME.yaml.")] = "train",
 ) -> None:
-    """Write a job file of eight lines to start from."""
+    """Write a short job file to start from."""
     file = Path(f"{slug(name)}.yaml")
     try:
         with file.open("x") as out:

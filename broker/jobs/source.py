@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
+from itertools import pairwise
+from pathlib import Path, PurePath
 from typing import IO
 
 from broker.core.errors import SpecError
@@ -101,18 +102,45 @@ def missing_script(run: str, setup: str | None, files: Sequence[str]) -> str | N
     return None
 
 
-def _script(line: str) -> str | None:
-    try:
-        words = shlex.split(line, comments=True)
-    except ValueError:  # half of a quotation that spans lines
+def missing_requirements(setup: str, files: Sequence[str]) -> str | None:
+    """The file that ``pip install -r FILE`` in setup wants and that will not be there; judged as `missing_script`."""
+    before = ""
+    for line in setup.replace("\\\n", " ").splitlines():
+        file = _requirements(_words(line))
+        if file is not None and file not in files:
+            earlier = before + line.partition("pip")[0]
+            if not _FETCHES.search(earlier) and file.split("/")[0] not in earlier:
+                return file
+        before += line + "\n"
+    return None
+
+
+def _requirements(words: Sequence[str]) -> str | None:
+    if "install" not in words or not any(PurePath(word).name in ("pip", "pip3") for word in words):
         return None
+    for flag, file in pairwise(words):
+        if flag in ("-r", "--requirement"):
+            plain = not file.startswith(("/", "~", "..")) and "$" not in file and ":" not in file
+            return file.removeprefix("./") if plain else None
+    return None
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError:  # half of a quotation that spans lines
+        return []
+
+
+def _script(line: str) -> str | None:
+    words = _words(line)
     while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0]):
         words = words[1:]
     if not words:
         return None
     if words[0].startswith("./") and words[0].endswith((".sh", ".py")):
         return words[0].removeprefix("./")
-    if words[0] not in _RUNNERS:
+    if PurePath(words[0]).name not in _RUNNERS:
         return None
     for word in words[1:]:
         if word in ("-m", "-c") or word in _OPERATORS or "$" in word:

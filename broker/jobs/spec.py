@@ -20,7 +20,7 @@ from broker.core.time import from_iso, parse_duration
 from broker.core.yaml_text import Mapped, Node, Scalar, Sequence, did_you_mean, parse
 from broker.jobs import later
 from broker.jobs.gpus import check_gpu, read_gpus
-from broker.jobs.source import SourceRequest, missing_script, source_files
+from broker.jobs.source import SourceRequest, missing_requirements, missing_script, source_files
 
 TOP = (
     "name",
@@ -96,7 +96,7 @@ def parse_job(text: str, file: str, folder: Path) -> tuple[JobSpec, SourceReques
         policy=_text(top, "policy"),
     )
     source = _source(top, folder)
-    _check_script(spec, source, run, text)
+    _check_files(spec, source, top, text)
     return spec, source
 
 
@@ -281,26 +281,28 @@ def _source(top: Mapped, folder: Path) -> SourceRequest | None:
     return SourceRequest(found, exclude)
 
 
-def _check_script(spec: JobSpec, source: SourceRequest | None, run: Node, text: str) -> None:
-    if source is None and spec.setup is not None:
-        return  # setup may bring anything
+def _check_files(spec: JobSpec, source: SourceRequest | None, top: Mapped, text: str) -> None:
+    run = top.need("run", "")
     try:
         files = source_files(source) if source is not None else []
     except SpecError as error:
         raise run.fail(error.message, error.hint) from None
-    script = missing_script(spec.run, spec.setup, files)
-    if script is None:
-        return
-    if source is None:
+    missing: list[tuple[str, str, Node]] = []
+    if spec.setup is not None and (wanted := missing_requirements(spec.setup, files)):
+        missing.append((wanted, f"setup installs {wanted}", top.need("setup", "")))
+    # Without a source, setup may bring any script.
+    if (source is not None or spec.setup is None) and (script := missing_script(spec.run, spec.setup, files)):
+        missing.append((script, f"run starts {script}", run))
+    for file, what, node in missing:
         message, hint = "but nothing brings it to the node", "add source: ."
-    else:
-        message, hint = "which is not in source", _nearest(script, files) or f"source is {source.folder}"
-    raise SpecError(f"run starts {script}, {message}", _place_of(script, run.at, text), hint)
+        if source is not None:
+            message, hint = "which is not in source", _nearest(file, files) or f"source is {source.folder}"
+        raise SpecError(f"{what}, {message}", _place_of(file, node.at, text), hint)
 
 
-def _nearest(script: str, files: list[str]) -> str | None:
+def _nearest(file: str, files: list[str]) -> str | None:
     """A hint only among files of its kind: a job file is nobody's misspelt script."""
-    return did_you_mean(script, [name for name in files if PurePath(name).suffix == PurePath(script).suffix])
+    return did_you_mean(file, [name for name in files if PurePath(name).suffix == PurePath(file).suffix])
 
 
 def _place_of(word: str, start: Place, text: str) -> Place:

@@ -73,6 +73,9 @@ def test_init_writes_a_file_that_the_reader_takes(cli, tmp_path):
 
     spec, source = load_job(tmp_path / "my-model.yaml")
     assert (spec.name, source is not None) == ("my-model", True)
+    # Not every job has a requirements.txt, and not every node lets `pip install` write into its Python.
+    assert spec.setup is None
+    assert "PEP 668" in (tmp_path / "my-model.yaml").read_text()
     assert cli("jobs", "init", "my-model")[0] == 5
 
 

@@ -23,7 +23,9 @@ def of(language: str) -> list[Block]:
 def test_settings(block: Block, tmp_path: Path) -> None:
     settings = Settings.parse(block.text, str(block), tmp_path)
     for cloud, section in settings.open_clouds.items():
-        vendor_endpoints(cloud, section.options)  # reads the options strictly
+        (tmp_path / "key.json").touch()
+        named = {"credentials_file": tmp_path / "key.json"} if "credentials_file" in section.options else {}
+        vendor_endpoints(cloud, {**section.options, **named})  # reads the options strictly
 
 
 @pytest.mark.parametrize("block", of("yaml"), ids=str)
@@ -31,7 +33,7 @@ def test_jobs_and_policies(block: Block, tmp_path: Path) -> None:
     if block.text.startswith("policy:"):
         assert mistakes(block.text, str(block)) == []
     else:
-        for script in ("train.py", "count.py"):
+        for script in ("train.py", "count.py", "requirements.txt"):
             (tmp_path / script).touch()
         parse_job(block.text, str(block), tmp_path)
 

@@ -44,7 +44,8 @@ def test_every_later_field_has_its_row():
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_are_read(tmp_path: Path, example: str):
-    (tmp_path / "train.py").touch()
+    for name in ("train.py", "requirements.txt"):
+        (tmp_path / name).touch()
     parse_job(example, "example.yaml", tmp_path)
 
 

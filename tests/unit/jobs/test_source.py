@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from broker.core.errors import SpecError
-from broker.jobs.source import SourceRequest, build_tarball, missing_script, source_files
+from broker.jobs.source import (
+    SourceRequest,
+    build_tarball,
+    missing_requirements,
+    missing_script,
+    source_files,
+)
 
 
 @pytest.fixture
@@ -96,6 +102,7 @@ def test_too_large_names_the_largest(folder: Path):
         ("CUDA_VISIBLE_DEVICES=0 python3 eval.py", None, "eval.py"),
         ("torchrun --nproc-per-node 8 \\\n  src/main.py", None, "src/main.py"),
         ("bash go.sh", None, "go.sh"),
+        (".venv/bin/python eval.py", None, "eval.py"),
         ("./go.sh", None, "go.sh"),
         ("python -m eval.py", None, None),
         ("python -c 'print(1)' eval.py", None, None),
@@ -113,3 +120,26 @@ def test_too_large_names_the_largest(folder: Path):
 )
 def test_missing_script(run: str, setup: str | None, missing: str | None):
     assert missing_script(run, setup, ["lib/a.py", "train.py"]) == missing
+
+
+@pytest.mark.parametrize(
+    ("setup", "missing"),
+    [
+        ("pip install -r requirements.txt", None),
+        ("pip install -r ./requirements.txt", None),
+        ("pip install -r gpu.txt", "gpu.txt"),
+        ("set -e\npython3 -m venv .venv && .venv/bin/pip install -q --requirement gpu.txt", "gpu.txt"),
+        ("python3 -m pip install -r lib/gpu.txt", "lib/gpu.txt"),
+        ("pip install torch", None),
+        ("pip install -r /opt/gpu.txt", None),
+        ("pip install -r $WHICH", None),
+        ("pip install -r https://example.com/gpu.txt", None),
+        ("echo torch > gpu.txt && pip install -r gpu.txt", None),
+        ("git clone https://x/repo\npip install -r repo/gpu.txt", None),
+        ("cd repo && pip install -r gpu.txt", None),
+        ("apt-get install -r gpu.txt", None),
+        ("pip install 'unfinished", None),
+    ],
+)
+def test_missing_requirements(setup: str, missing: str | None):
+    assert missing_requirements(setup, ["requirements.txt"]) == missing

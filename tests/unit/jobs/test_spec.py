@@ -46,6 +46,7 @@ policy: night
 
 
 def test_every_field(tmp_path: Path):
+    (tmp_path / "requirements.txt").touch()
     spec, source = parse_job(FULL, "train.yaml", tmp_path)
     assert spec == JobSpec(
         name="llama-sft-7b",
@@ -149,6 +150,8 @@ MISTAKES = [
     (BASE + "stop: {deadline: soon}\n", 4, 18, "stop.deadline: Invalid isoformat string: 'soon'", None),
     # scripts that are not there
     (BASE.replace("nvidia-smi", "python train.py"), 2, 13, "run starts train.py, but nothing brings it to the node", "add source: ."),
+    (BASE + "source: .\nsetup: pip install -r requirments.txt\n", 5, 23, "setup installs requirments.txt, which is not in source", "did you mean requirements.txt?"),
+    (BASE + "setup: pip install -r requirements.txt\n", 4, 23, "setup installs requirements.txt, but nothing brings it to the node", "add source: ."),
     ("name: t\nresources: {gpus: L4}\nsource: .\nrun: |\n  set -e\n  python -u trian.py\n", 6, 13, "run starts trian.py, which is not in source", "did you mean train.py?"),
 ]  # fmt: skip
 
@@ -159,7 +162,8 @@ MISTAKES = [
 def test_every_mistake_has_its_place(
     tmp_path: Path, text: str, line: int, column: int, message: str, hint: str | None
 ):
-    (tmp_path / "train.py").touch()
+    for name in ("train.py", "requirements.txt"):
+        (tmp_path / name).touch()
     with pytest.raises(SpecError) as caught:
         parse_job(text, "t.yaml", tmp_path)
     error = caught.value
