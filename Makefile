@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SEED ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-slow check format lock docs clean
+.PHONY: setup demo test test-fast test-slow mutation check format lock docs clean
 
 setup: $(READY)
 
@@ -31,6 +31,9 @@ test-fast: $(READY)
 
 test-slow: $(READY)
 	$(PYTEST) -m "slow and not gpu" -v
+
+mutation: $(READY)
+	nice -n 10 $(BIN)/python -m tests.exhaustive.mutation
 
 check: $(READY)
 	$(BIN)/ruff format --check .
