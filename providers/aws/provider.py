@@ -104,8 +104,9 @@ class AwsProvider:
         for region in self._options.regions:
             checks.append(_checked(f"aws: {region}: list instances", partial(self._may_list, region)))
             image = self._options.image_in(region)
-            detail = image or f"none; add {region} to clouds.aws.image_id"
-            checks.append(Check(f"aws: {region}: image", image is not None, detail))
+            # Only a launch tells whether the image is there and ours to use.
+            detail = f"{image}, not looked up" if image else f"none; add {region} to clouds.aws.image_id"
+            checks.append(Check(f"aws: {region}: image", None if image else False, detail))
         return checks
 
     def _list(self, tag: dict[str, Any]) -> list[CloudNode]:

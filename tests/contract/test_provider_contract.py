@@ -96,7 +96,8 @@ def test_quotes_are_well_formed(cloud: Cloud) -> None:
 def test_check_is_content(cloud: Cloud) -> None:
     checks = cloud.provider.check()
     assert checks
-    assert all(check.ok for check in checks), checks
+    assert not [check for check in checks if check.ok is False]
+    assert any(check.ok for check in checks)
 
 
 def test_billing_rules_and_egress_are_known(cloud: Cloud) -> None:
@@ -214,7 +215,7 @@ def test_missing_rights_and_expired_credentials_are_denied(lab_cloud: Cloud, kin
         lab_cloud.provider.create(lab_cloud.request())
     with pytest.raises(Denied):
         lab_cloud.provider.quotes()
-    assert not all(check.ok for check in lab_cloud.provider.check())
+    assert any(check.ok is False for check in lab_cloud.provider.check())
 
 
 def test_a_cloud_that_is_down_is_down(lab_cloud: Cloud) -> None:

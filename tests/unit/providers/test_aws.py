@@ -24,8 +24,10 @@ from broker.core.offer import Market, Offer
 from broker.core.ports import CloudState, LaunchRequest
 from providers.aws.errors import translated
 from providers.aws.nodes import closing_times, launch_parameters, node_of, wants_end_time
+from providers.aws.provider import AwsProvider
 from providers.aws.settings import AwsOptions
 from providers.aws.types import facts
+from tests.clocks import ManualClock
 
 OFFER = Offer("aws", "us-east-1", "use1-az6", "p5.4xlarge", Market.SPOT, "H100-SXM5-80GB", 1)
 REQUEST = LaunchRequest("bk-aaaaaaaaaaaaaaaaaaaaaaaaaa-0", OFFER, "#!/bin/sh\n", "inst", 7)
@@ -217,3 +219,19 @@ def test_a_stopped_instance_is_not_over_and_one_that_never_ran_was_never_billed(
     assert node_of(instance("stopped"), "us-east-1", {}).state is CloudState.STOPPING
     assert node_of(instance("terminated", "Server.InternalError"), "us-east-1", {}).billed_from_ms is None
     assert node_of(instance("pending"), "us-east-1", {}).billed_from_ms is None
+
+
+def test_an_image_is_not_looked_up_and_a_missing_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    dead = "https://127.0.0.1:9"
+    options = OPTIONS.model_copy(
+        update={"regions": ("us-east-1", "eu-west-1"), "endpoint_ec2": dead, "endpoint_sts": dead}
+    )
+    found = {check.name: check for check in AwsProvider(options, ManualClock(), "broker-lab1").check()}
+    assert found["aws: credentials"].ok is False
+    assert found["aws: us-east-1: image"].ok is None
+    assert found["aws: us-east-1: image"].detail == "ami-1, not looked up"
+    assert found["aws: eu-west-1: image"].ok is False
