@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -57,13 +58,10 @@ class SeaweedFS:
         self.secret_key = secret_key
         self.bucket = bucket
         self._certificate = certificate
-        self._plain_port = port if port and not certificate else _free_port()
-        self._tls_port = (port or _free_port()) if certificate else None
-        self._inner_ports = (
-            _free_port(),
-            _free_port(),
-            _free_port(),
-        )  # kept, so that a restart finds its peers
+        plain, tls, *inner = _free_ports(5)
+        self._plain_port = port if port and not certificate else plain
+        self._tls_port = (port or tls) if certificate else None
+        self._inner_ports = tuple(inner)  # kept, so that a restart finds its peers
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -86,7 +84,8 @@ class SeaweedFS:
         """
         assert self._process is None, "already started"
         data = self.directory / "data"
-        data.mkdir(parents=True, exist_ok=True)
+        for folder in (data, self._temporary, self._logs):
+            folder.mkdir(parents=True, exist_ok=True)
         config = self.directory / "s3.json"
         config.write_text(json.dumps(self._identities()))
         config.chmod(0o600)
@@ -97,6 +96,7 @@ class SeaweedFS:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
+                env={**os.environ, "TMPDIR": str(self._temporary)},
                 start_new_session=True,
             )
         deadline = time.monotonic() + timeout_s
@@ -127,6 +127,8 @@ class SeaweedFS:
                 continue
         self._process.wait()
         self._process = None
+        for socket_file in self._grpc_sockets():
+            socket_file.unlink(missing_ok=True)
 
     def __enter__(self) -> "SeaweedFS":
         return self.start()
@@ -136,10 +138,24 @@ class SeaweedFS:
     ) -> None:
         self.stop()
 
+    @property
+    def _temporary(self) -> Path:
+        return self.directory / "tmp"
+
+    @property
+    def _logs(self) -> Path:
+        return self.directory / "logs"
+
+    def _grpc_sockets(self) -> list[Path]:
+        """SeaweedFS puts these into /tmp whatever TMPDIR says, and leaves them there when it is killed."""
+        ports = zip(("master", "volume", "filer", "s3"), (*self._inner_ports, self._plain_port), strict=True)
+        return [Path(f"/tmp/seaweedfs-{name}-grpc-{port + _GRPC_OFFSET}.sock") for name, port in ports]
+
     def _command(self, data: Path, config: Path) -> list[str]:
         master, volume, filer = self._inner_ports
         command = [
             _weed(),
+            f"-logdir={self._logs}",
             "server",
             f"-ip={_HOST}",
             f"-ip.bind={_HOST}",
@@ -212,13 +228,16 @@ def _weed() -> str:
     return found
 
 
-def _free_port() -> int:
-    """A port that is free together with its gRPC twin.
+def _free_ports(count: int) -> list[int]:
+    """Different ports that are free together with their gRPC twins.
 
-    Somebody else may take it before the server does; then `start` fails loudly, and nothing else happens.
+    All are held until the last is found: the kernel gives a port that was just let go to the next one who asks.
+    Somebody else may take one before the server does; then `start` fails loudly, and nothing else happens.
     """
-    while True:
-        with socket.socket() as one, socket.socket() as twin:
+    found: list[int] = []
+    with ExitStack() as held:
+        while len(found) < count:
+            one, twin = (held.enter_context(socket.socket()) for _ in range(2))
             one.bind((_HOST, 0))
             port = int(one.getsockname()[1])
             if port + _GRPC_OFFSET > 65_535:
@@ -227,4 +246,5 @@ def _free_port() -> int:
                 twin.bind((_HOST, port + _GRPC_OFFSET))
             except OSError:
                 continue
-            return port
+            found.append(port)
+    return found

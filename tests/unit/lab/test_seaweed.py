@@ -6,7 +6,7 @@ import trustme
 
 from broker.wire.messages import StoreAccess
 from broker.wire.store_client import open_store
-from lab.seaweed import SeaweedFailed, SeaweedFS
+from lab.seaweed import SeaweedFailed, SeaweedFS, _free_ports
 
 
 @pytest.mark.process
@@ -28,14 +28,26 @@ def test_serves_https_survives_a_restart_and_leaves_no_process(tmp_path: Path) -
     with server:
         etag = open_store(access).put("jobs/a/HEAD", b"1", if_absent=True)
         first = server.pid
+    mine = tmp_path / "weed"
     with server:
         assert server.pid != first
+        # Logs below its own folder, where they end with it.
+        assert any((mine / "logs").iterdir())
+        opened = {os.readlink(file) for file in Path(f"/proc/{server.pid}/fd").iterdir()}
+        assert not [name for name in opened if name.startswith("/tmp/weed")]
         store = open_store(access)
         assert store.get("jobs/a/HEAD") == (b"1", etag)
         store.put("jobs/a/HEAD", b"2", if_match=etag)
     assert server.pid is None
+    assert not [file for file in server._grpc_sockets() if file.exists()]
     with pytest.raises(ProcessLookupError):
         os.killpg(first or 0, 0)
+
+
+def test_no_port_is_given_twice() -> None:
+    for _ in range(20):
+        ports = _free_ports(5)
+        assert len({*ports, *(port + 10_000 for port in ports)}) == 10
 
 
 @pytest.mark.process
