@@ -299,10 +299,7 @@ class Daemon:
             found.append(("store", Check("compare and swap", True, "one winner in every race")))
         except BrokerError as error:
             found.append(("store", Check("compare and swap", False, str(error))))
-        found += [("policies", Check(error.code, False, str(error))) for error in self.policies.errors]
-        if not self.policies.errors:
-            names = ", ".join(sorted(self.policies.policies)) or "none"
-            found.append(("policies", Check("files", bool(self.policies.policies), f"in force: {names}")))
+        found += [("policies", check) for check in self.policies.checks()]
         return found
 
     def health(self) -> Health:

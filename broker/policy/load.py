@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.core.errors import NotFound, PolicyError
+from broker.core.ports import Check
 from broker.core.spec import JobSpec
 from broker.core.yaml_text import did_you_mean, parse
 from broker.policy import select as selection
@@ -126,6 +127,16 @@ class PolicySet:
         """Mistakes in the folder as it was read last."""
         folder = (self._folder_error,) if self._folder_error else ()
         return (*folder, *(error for _, held in sorted(self._files.items()) for error in held.errors))
+
+    def checks(self) -> list[Check]:
+        """For `broker doctor`: what is in force, and each mistake."""
+        names = ", ".join(self.policies) or "none"
+        former = ", ".join(
+            Path(file).name for file, held in sorted(self._files.items()) if held.policy and held.errors
+        )
+        detail = f"in force: {names}" + (f"; of {former} the version before the mistake" if former else "")
+        mistakes = [Check(error.code, False, str(error)) for error in self.errors]
+        return [Check("files", bool(self.policies), detail), *mistakes]
 
     def get(self, name: str) -> Policy:
         """A policy by its name.

@@ -73,6 +73,19 @@ def test_a_broken_edit_keeps_the_old_policy_until_it_is_mended(folder: Path) -> 
     assert policies.errors == ()
 
 
+def test_doctor_hears_of_the_mistake_and_of_what_is_in_force(folder: Path) -> None:
+    policies = PolicySet(folder)
+    [well] = policies.checks()
+    assert (well.ok, well.detail) == (True, "in force: a, b")
+    write(folder, "a.yaml", "policy: a\nprecedense: 2\n")
+    write(folder, "c.yaml", "policy: c\nmode: atc\n")
+    policies.reload()
+    files, first, second = policies.checks()
+    assert (files.ok, files.detail) == (True, "in force: a, b; of a.yaml the version before the mistake")
+    assert (first.ok, "a.yaml:2:1" in first.detail) == (False, True)
+    assert (second.ok, "c.yaml:2:7" in second.detail) == (False, True)
+
+
 def test_a_file_that_was_broken_from_the_start_is_no_policy(folder: Path) -> None:
     write(folder, "c.yaml", "policy: [c\n")
     policies = PolicySet(folder)
