@@ -379,7 +379,7 @@ def _check(settings: Settings, document: Document) -> None:
             ("clock", "rate"), "a rate needs an anchor", hint='add anchor = "2026-11-30T12:00:00Z"'
         )
     for name, cloud in settings.open_clouds.items():
-        if own := _vendor_endpoints(name, cloud.options):
+        if own := vendor_endpoints(name, cloud.options):
             raise document.wrong(
                 ("clock", "rate"),
                 f"clock rate {settings.clock.rate:g} is refused: {name} would be called at {own[0]}, the vendor's own",
@@ -387,8 +387,12 @@ def _check(settings: Settings, document: Document) -> None:
             )
 
 
-def _vendor_endpoints(cloud: str, options: Mapping[str, Any]) -> list[str]:
-    """Late import: only a rehearsal needs the providers to judge its settings."""
-    from providers.registry import vendor_endpoints
+def vendor_endpoints(cloud: str, options: Mapping[str, Any]) -> list[str]:
+    """The endpoints of a cloud that are the vendor's own.
 
-    return list(vendor_endpoints(cloud, options))
+    Raises:
+        SettingsError: no such cloud, or an option is wrong; read as the daemon reads it, and nobody is called.
+    """
+    from providers import registry  # late: only a rehearsal and `doctor` judge settings by the providers
+
+    return list(registry.vendor_endpoints(cloud, options))

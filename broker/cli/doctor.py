@@ -105,7 +105,7 @@ def _file(config: Path | None) -> Finding:
 
 def _clouds(settings: "Settings") -> Iterator[Finding]:
     """One row a cloud; its options are read as the daemon reads them, and nobody is called."""
-    from providers.registry import vendor_endpoints
+    from broker.settings import vendor_endpoints
 
     if not settings.open_clouds:
         yield "clouds", "enabled", False, "none; add a section, e.g. [clouds.aws]"

@@ -56,7 +56,8 @@ def check(
     else:
         for mistake in found:
             say(f"{mistake}\n")
-        say(f"{len(files)} {'policy' if len(files) == 1 else 'policies'}, {len(found)} mistakes")
+        policies = "policy" if len(files) == 1 else "policies"
+        say(f"{len(files)} {policies}, {len(found)} {'mistake' if len(found) == 1 else 'mistakes'}")
     if found:
         raise typer.Exit(UsageError.exit_code)
 

@@ -89,6 +89,9 @@ def test_policy_check_finds_every_mistake(cli, tmp_path):
     assert (code, out) == (2, "")
     for part in ("bad.yaml:2:7", "bad.yaml:3:1", "the name good is taken", "3 policies, 3 mistakes"):
         assert part in err
+    assert cli("policy", "check", folder / "good.yaml", folder / "twin.yaml")[2].endswith(
+        "2 policies, 1 mistake\n"
+    )
     code, out, _ = cli("policy", "check", "--json", folder / "bad.yaml")
     assert [mistake["line"] for mistake in json.loads(out)["mistakes"]] == [2, 3]
     assert cli("policy", "check", folder / "good.yaml")[0] == 0
