@@ -66,10 +66,12 @@ class Reconciler:
                 return 0
             plan = load(tx, self.clock.now_ms(), self.rules)
             plan_pass(plan, self._on_inconclusive(plan))
-            self._save(tx, plan)
-        if plan.ahead and not plan.report_only:
+            if plan.ahead is None:
+                self._save(tx, plan)
+        if plan.ahead is not None:
+            # Found out in the middle of a pass: what it has planned from these rows so far is worth no more.
             latch_report_only(self.store, plan.ahead)
-            return len(plan.changed)
+            return 0
         started = sum(self._start(effect) for effect in plan.effects)
         return len(plan.changed) + started
 

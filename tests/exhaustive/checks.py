@@ -51,6 +51,17 @@ def intended(disk: Disk, call: Call) -> None:
             assert disk.events[-1].kind == "node.unowned", f"{call}: no event tells of it"
 
 
+def in_its_pool(disk: Disk, call: Call, pool: str) -> None:
+    """A call waits in the threads of its own cloud or of the store, so that one that hangs delays nobody else."""
+    match call.kind:
+        case "fence":
+            assert pool == "store", f"{call} in the pool of {pool}"
+        case "list" | "collect":
+            assert pool in ("aws", "gcp"), f"{call} in the pool of {pool}"
+        case _:
+            assert pool == disk.nodes[call.subject].cloud, f"{call} in the pool of {pool}"
+
+
 def ordered(placement: Placement, order: wire.Directive) -> None:
     """No copy is started before its fence, and none is stopped, before the committed row says so."""
     state = placement.state

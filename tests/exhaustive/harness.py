@@ -30,7 +30,7 @@ from broker.migration.collect import Collector
 from broker.migration.decide import Decider
 from broker.migration.directives import Terms, directive
 from broker.migration.effects import CreateNode, DeleteNode, Effect, Fence, FindNode
-from broker.migration.reconcile import Reconciler
+from broker.migration.reconcile import CALL_TIMEOUT_S, Reconciler
 from broker.migration.rules import Rules
 from broker.policy.load import PolicySet
 from broker.policy.schema import Verify
@@ -118,7 +118,7 @@ class Watched(Reconciler):
 class Gate:
     """`Blocking` of one daemon. Once that is dead, nothing of it reaches the outside any more."""
 
-    def __init__(self, perform: Callable[["Gate", Callable[[], Any]], Awaitable[Any]]) -> None:
+    def __init__(self, perform: Callable[["Gate", str, Callable[[], Any]], Awaitable[Any]]) -> None:
         self.dead = False
         self.down_s = 0.0
         self._perform = perform
@@ -127,7 +127,8 @@ class Gate:
         """Hand the deed over."""
         if self.dead:
             await _never()
-        answer: T = await self._perform(self, work)
+        assert timeout_s == CALL_TIMEOUT_S, f"{pool}: {timeout_s} s"
+        answer: T = await self._perform(self, pool, work)
         return answer
 
     def kill(self, act: Kill) -> None:
@@ -328,8 +329,9 @@ class Harness(Outside):
 
     # -- effects ----------------------------------------------------------------------------------------------------
 
-    async def _perform(self, gate: Gate, work: Callable[[], Any]) -> Any:
+    async def _perform(self, gate: Gate, pool: str, work: Callable[[], Any]) -> Any:
         call = self._named(work)
+        checks.in_its_pool(self.disk_now(), call, pool)
         self.calls[call.number] = call
         act = self.mischief.get(call.number, self.mischief.get(EVERY))
         self.note(call if act is None else f"{call}: {act}")

@@ -39,6 +39,7 @@ TESTS = (
     "tests/unit/checkpoint/test_commits.py",
     "tests/exhaustive/test_bounds.py",
     "tests/exhaustive/test_collector.py",
+    "tests/exhaustive/test_shell.py",
     "tests/exhaustive/test_sentences.py",
     "tests/exhaustive/test_scenarios.py",
     "tests/exhaustive/test_crashes.py",

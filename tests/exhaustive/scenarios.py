@@ -293,13 +293,13 @@ def _policy(name: str) -> Callable[[Outside], None]:
     return lambda outside: outside.use_policies(name)
 
 
-def _removed(name: str, when: When) -> Scenario:
+def _removed(name: str, when: When, reached: When = _moved, **more: Any) -> Scenario:
     """Without a policy nothing new is placed, so it comes back in the end: an outage may have cost the job its place."""
     removed, back = (
         Step("policy removed", when, _policy("removed")),
         Step("back", settled_or_lost, _policy("act")),
     )
-    return Scenario(f"policy removed {name}", (*_MOVE, removed, back, _FINISH), reached=_moved)
+    return Scenario(f"policy removed {name}", (*_MOVE, removed, back, _FINISH), reached=reached, **more)
 
 
 _LIVES = (
@@ -432,6 +432,18 @@ _LIVES = (
     _during_move("while the old drains", "observe", draining, _policy("observe")),
     _removed("while the move lands", at_least(PlacementState.REQUESTED, Purpose.MOVE)),
     _removed("while the old drains", draining),
+    _removed(
+        "before a probe that cannot judge",
+        at_least(PlacementState.REQUESTED, Purpose.MOVE),
+        reached=lambda o: bool(o.placements(Purpose.MOVE)) and not _moved(o),
+        parts={Purpose.MOVE: Part(verdict="inconclusive")},
+    ),
+    Scenario(
+        "a probe that cannot judge, and a policy that takes the risk",
+        (Step("its work is done", trains, finish),),
+        parts={Purpose.PLACE: Part(verdict="inconclusive")},
+        reached=lambda o: len(o.placements()) == 1,
+    ),
     # gangs
     Scenario("gang", (*_MOVE, _FINISH), nodes=2, reached=_moved),
     _cancelled("gang", when=at_least(PlacementState.BOOTING), nodes=2),

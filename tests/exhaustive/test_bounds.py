@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from broker.checkpoint.commits import CheckpointStore
-from broker.core.errors import Denied, OutOfCapacity, OutOfQuota, UnknownOutcome
+from broker.core.errors import Denied, OutOfCapacity, OutOfQuota, ProviderError, UnknownOutcome
 from broker.core.model import Commit, Cut, EndedBy, JobState, NodeState, PlacementState, Purpose
 from broker.core.ports import CloudState
 from broker.migration.effects import CreateNode, DeleteNode, Fence, FindNode
@@ -23,11 +23,17 @@ from tests.unit.migration.scene import AWS, GCP, Scene
 STATES = PlacementState
 
 
-def unknown(scene: Scene, **options: object) -> tuple[str, CreateNode]:
-    """A placement whose create was not answered, and the create."""
-    placement = scene.intend(**options)  # type: ignore[arg-type]
+def asked(scene: Scene) -> CreateNode:
+    """The one create that a pass asks for."""
     (create,) = scene.plan()
     assert isinstance(create, CreateNode)
+    return create
+
+
+def unknown(scene: Scene) -> tuple[str, CreateNode]:
+    """A placement whose create was not answered, and the create."""
+    placement = scene.intend()
+    create = asked(scene)
     scene.settle(create, UnknownOutcome("no answer"))
     return placement, create
 
@@ -38,7 +44,7 @@ def unknown(scene: Scene, **options: object) -> tuple[str, CreateNode]:
 def test_a_deadline_is_kept_to_the_millisecond() -> None:
     scene = Scene()
     placement = scene.intend()
-    (create,) = scene.plan()
+    create = asked(scene)
     scene.settle(create, scene.cloud(create.token))
     scene.plan()
     deadline_ms = scene.placements[placement].deadline_ms or 0
@@ -141,7 +147,7 @@ def test_one_denial_gives_no_token_up() -> None:
 def test_an_order_that_the_cloud_denies_is_gone() -> None:
     scene = Scene()
     placement = scene.intend()
-    (create,) = scene.plan()
+    create = asked(scene)
     scene.settle(create, scene.cloud(create.token, CloudState.PENDING))
     look = FindNode(create.token)
     scene.settle(look, None)
@@ -170,6 +176,19 @@ def test_silence_begins_after_its_bound() -> None:
     scene.now_ms += 1
     assert scene.plan() == [FindNode(node.token)]
     assert scene.nodes[node.token].reason == "silent for 1m"
+
+
+def test_after_a_notice_three_beats_of_silence_are_enough() -> None:
+    scene = Scene()
+    placement = scene.running()
+    scene.beat(placement, "draining", JobNote("running", 1), notice=Notice("gcp:preempted", 30))
+    scene.plan()
+    (node,) = scene.nodes_of(placement)
+    scene.now_ms = (node.seen_at_ms or 0) + 15_000
+    assert scene.plan() == []
+    scene.now_ms += 1
+    assert scene.plan() == [FindNode(node.token)]
+    assert scene.nodes[node.token].state == NodeState.UNREACHABLE
 
 
 def test_a_run_lease_ends_after_its_bound() -> None:
@@ -263,7 +282,7 @@ def test_who_ended_what_the_cloud_calls_terminated(deleted: bool, by: EndedBy) -
 def test_an_order_denied_before_it_ran_is_billed_from_its_create_on() -> None:
     scene = Scene()
     placement = scene.intend()
-    (create,) = scene.plan()
+    create = asked(scene)
     sent_ms = scene.now_ms
     scene.settle(create, scene.cloud(create.token, CloudState.PENDING))
     scene.now_ms += 31_000
@@ -275,7 +294,7 @@ def test_an_order_denied_before_it_ran_is_billed_from_its_create_on() -> None:
 def test_what_the_cloud_has_said_once_is_not_forgotten() -> None:
     scene = Scene()
     placement = scene.intend()
-    (create,) = scene.plan()
+    create = asked(scene)
     scene.settle(create, scene.cloud(create.token, address="10.0.0.1", billed_from_ms=5))
     scene.settle(FindNode(create.token), scene.cloud(create.token))
     (node,) = scene.nodes_of(placement)
@@ -293,10 +312,10 @@ def test_what_the_cloud_has_said_once_is_not_forgotten() -> None:
         (Denied("no"), "cloud", "denied: no"),
     ],
 )
-def test_how_far_a_refusal_reaches(error: OutOfCapacity, scope: str, reason: str) -> None:
+def test_how_far_a_refusal_reaches(error: ProviderError, scope: str, reason: str) -> None:
     scene = Scene()
     placement = scene.intend()
-    (create,) = scene.plan()
+    create = asked(scene)
     scene.settle(create, error)
     assert scene.nodes[create.token].reason == f"refused: {error}"
     assert scene.placements[placement].reason == reason
@@ -306,7 +325,7 @@ def test_how_far_a_refusal_reaches(error: OutOfCapacity, scope: str, reason: str
 def test_a_refusal_that_comes_late_changes_no_reason() -> None:
     scene = Scene()
     placement = scene.intend()
-    (create,) = scene.plan()
+    create = asked(scene)
     scene.job = replace(scene.job, state=JobState.CANCELLING)
     scene.plan()
     scene.settle(create, OutOfCapacity("no p5"))
@@ -323,7 +342,7 @@ def test_an_unanswered_create_says_so() -> None:
 def test_a_refusal_of_a_node_that_was_found_is_no_refusal() -> None:
     scene = Scene()
     placement = scene.intend()
-    (create,) = scene.plan()
+    create = asked(scene)
     scene.settle(FindNode(create.token), scene.cloud(create.token))
     scene.settle(create, OutOfCapacity("no p5"))
     assert scene.nodes[create.token].state == NodeState.RUNNING
@@ -333,7 +352,7 @@ def test_a_refusal_of_a_node_that_was_found_is_no_refusal() -> None:
 # -- hand-over --------------------------------------------------------------------------------------------------------
 
 
-def moving(handles_term: bool = False, every_s: float = 60.0) -> tuple[Scene, str, str]:
+def moving(handles_term: bool = False, every_s: int = 60) -> tuple[Scene, str, str]:
     """A job that trains at one place and is ready at another."""
     scene = Scene()
     assert scene.job.spec.checkpoint is not None
