@@ -393,6 +393,7 @@ def vendor_endpoints(cloud: str, options: Mapping[str, Any]) -> list[str]:
     Raises:
         SettingsError: no such cloud, or an option is wrong; read as the daemon reads it, and nobody is called.
     """
-    from providers import registry  # late: only a rehearsal and `doctor` judge settings by the providers
+    # Late: only a rehearsal and `doctor` judge settings by the providers.
+    from providers.registry import vendor_endpoints as of_provider
 
-    return list(registry.vendor_endpoints(cloud, options))
+    return list(of_provider(cloud, options))
