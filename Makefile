@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SEED ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-slow mutation check format lock docs clean
+.PHONY: setup demo test test-fast test-slow exhaustive mutation check format lock docs clean
 
 setup: $(READY)
 
@@ -30,7 +30,10 @@ test-fast: $(READY)
 	$(PYTEST) -m "not slow and not process and not gpu" -n 2 -q --ignore tests/sim --ignore tests/exhaustive
 
 test-slow: $(READY)
-	$(PYTEST) -m "slow and not gpu" -v
+	$(PYTEST) -m "slow and not gpu" -n 2 --dist loadgroup -v --ignore tests/exhaustive
+
+exhaustive: $(READY)
+	$(PYTEST) -m "not gpu" -n 2 -q tests/exhaustive
 
 mutation: $(READY)
 	nice -n 10 $(BIN)/python -m tests.exhaustive.mutation
