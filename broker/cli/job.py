@@ -37,6 +37,7 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Submit a job; prints its id."""
+    import time
     from dataclasses import replace
 
     from broker.cli.client import Client, DaemonDown
@@ -64,6 +65,8 @@ def submit(
             except DaemonDown:
                 if not tries_left:
                     raise
+                # A daemon that is started again answers within seconds; 1 s and 2 s.
+                time.sleep(_SUBMIT_TRIES - tries_left)
         if as_json:
             show_json(job)
         else:
@@ -205,9 +208,14 @@ def why(
 
     with Client() as daemon:
         answer = daemon.get(_path(job) + "/decisions", limit=limit, kind=kind)
+        row = {} if as_json else daemon.get(_path(job))["job"]
     if as_json:
         show_json(answer)
         return
+    if row["state"] in OUTCOME_EXIT:
+        print(
+            f"{row['id']} {row['state']} {ago(row['state_since_ms'], answer['at_ms'])} ago: {row['reason']}"
+        )
     if not answer["items"]:
         say("no policy has been asked yet")
     for decision in answer["items"]:

@@ -11,13 +11,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import ValidatorFunctionWrapHandler, WrapValidator
 
-from broker.core.errors import Conflict, UsageError
+from broker.core.errors import Conflict, SpecError, UsageError
 from broker.core.model import Decision, DecisionKind, Event, Job, JobState
 from broker.core.plain import to_plain
 from broker.core.spec import JobSpec
+from broker.core.yaml_text import did_you_mean
 from broker.jobs import submit
 from broker.jobs.ledger import Bill
 from broker.jobs.spec import check_spec
+from broker.policy.load import PolicySet
 from broker.serve import files
 from broker.serve.auth import Broker, Engineer, Principal, Viewer
 from broker.serve.paid import bills
@@ -88,6 +90,8 @@ def create_job(
         raise UsageError(f"source {spec.source.sha256} is not here", hint="PUT it to /api/v1/sources first")
     with broker.store.write() as tx:
         known = tx.job_by_key(engineer.project_id, idempotency_key)
+        if known is None:
+            _check_policy(spec, broker.policies)
         job = submit.submit(
             tx,
             broker.ids,
@@ -106,6 +110,7 @@ def create_job(
 @router.post("/jobs/check", tags=["jobs"])
 async def check_job(wanted: Wanted, viewer: Viewer, broker: Broker) -> Decision:
     """What the job's policy would answer now, with every offer it weighs. Records nothing."""
+    _check_policy(wanted.spec, broker.policies)
     return broker.preview(check_spec(wanted.spec), viewer.project_id)
 
 
@@ -209,6 +214,18 @@ def ledger(
         job_id = _find(tx, viewer, job).id if job else None
         segments = tx.segments(job_id=job_id, project_id=project)
     return Listing(at_ms=broker.clock.now_ms(), items=bills(broker, segments))
+
+
+def _check_policy(spec: JobSpec, policies: PolicySet) -> None:
+    """A job that names a policy which is not there would wait for ever.
+
+    Raises:
+        SpecError: it does.
+    """
+    if spec.policy is not None and spec.policy not in policies.policies:
+        known = sorted(policies.policies)
+        hint = did_you_mean(spec.policy, known) or f"policies are {', '.join(known) or '(none)'}"
+        raise SpecError(f"policy: there is no policy named {spec.policy}", hint=hint)
 
 
 def _find(tx: Tx, viewer: Principal, name: str) -> Job:

@@ -1,15 +1,20 @@
 """``/api/v1``: the market, nodes and placements. Reads only."""
 
+from collections.abc import Collection
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from broker.core.audit import Audit
+from broker.core.errors import UsageError
+from broker.core.gpu import FAMILIES, GPUS
 from broker.core.model import Placement
 from broker.core.offer import Market, Quote
+from broker.core.yaml_text import did_you_mean
 from broker.serve.auth import Broker, Viewer
 from broker.serve.beats import reasons_of
 from broker.serve.views import Listing, NodeView, ProbeView, QuoteView, node_view, quote_views
+from broker.settings import CLOUDS
 
 router = APIRouter(prefix="/api/v1")
 
@@ -24,8 +29,12 @@ def prices(
     cloud: str | None = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Listing[QuoteView]:
-    """Accepted quotes as of now, whatever their age, cheapest per GPU first."""
+    """Accepted quotes as of now, whatever their age, cheapest per GPU first; unknown names are refused."""
     snapshot = broker.snapshot()
+    if gpu is not None:
+        _known("gpu", gpu, (*FAMILIES, *GPUS))
+    if cloud is not None:
+        _known("cloud", cloud, CLOUDS)
 
     def wanted(quote: Quote) -> bool:
         offer = quote.offer
@@ -41,6 +50,12 @@ def prices(
         key=lambda quote: (quote.price_micro_usd_h / quote.offer.gpus, quote.offer.key),
     )
     return Listing(at_ms=snapshot.at_ms, items=quote_views(snapshot, found[:limit]))
+
+
+def _known(what: str, word: str, names: Collection[str]) -> None:
+    if word.lower() not in {name.lower() for name in names}:
+        hint = did_you_mean(word, names) or f"known are {', '.join(sorted(names))}"
+        raise UsageError(f"{what}: there is no {word!r}", hint=hint)
 
 
 @router.get("/nodes", tags=["nodes"])

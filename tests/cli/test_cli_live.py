@@ -143,6 +143,46 @@ def test_why(daemon, cli):
     assert json.loads(cli("why", "train", "--json")[1])["items"][0]["id"] == "d1"
 
 
+def test_why_a_job_failed(daemon, cli):
+    daemon.job(state=JobState.FAILED, reason="exit code 1")
+    code, out, _ = cli("why", "train")
+    assert code == 0
+    assert out.startswith("train-aaaaa failed ")
+    assert out.endswith(" ago: exit code 1\n")
+
+
+def test_a_policy_that_is_not_there_is_refused_before_the_job_waits(daemon, cli, tmp_path):
+    file = tmp_path / "train.yaml"
+    file.write_text("name: train\nresources: {gpus: {type: H100}}\nrun: echo\npolicy: defualt\n")
+    for command in (("jobs", "check"), ("submit",)):
+        code, out, err = cli(*command, file)
+        assert (code, out) == (2, "")
+        assert "policy: there is no policy named defualt\nhint: did you mean default?" in err
+    assert cli("jobs")[1] == ""
+
+
+def test_a_daemon_that_is_started_again_gets_the_job_once(daemon, cli, tmp_path, monkeypatch):
+    from broker.cli.client import Client, DaemonDown
+
+    file = tmp_path / "train.yaml"
+    file.write_text("name: train\nresources: {gpus: {type: H100}}\nrun: echo\n")
+    waited, lost = [], iter([True, False])
+    monkeypatch.setattr("time.sleep", waited.append)
+    answered = Client.call
+
+    def call(self, method, *arguments, **more):
+        answer = answered(self, method, *arguments, **more)
+        if method == "POST" and next(lost):
+            raise DaemonDown("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(Client, "call", call)
+    code, _, err = cli("submit", file)
+    assert code == 0, err
+    assert waited == [1]
+    assert len(cli("jobs")[1].splitlines()) == 1
+
+
 def test_show_tells_progress_and_money(daemon, cli):
     now_ms = daemon.clock.now_ms()
     job = daemon.job(
@@ -167,6 +207,11 @@ def test_market_and_nodes(daemon, cli):
     lines = cli("prices")[1].splitlines()
     assert [line.split("\t")[0] for line in lines] == ["local/here/box/owned", OFFER.key]
     assert lines[1].split("\t")[3:5] == ["$24.00", "$3.00"]
+    code, out, err = cli("prices", "--gpu", "H900")
+    assert (code, out, "gpu: there is no 'H900'" in err) == (2, "", True)
+    code, _, err = cli("prices", "--cloud", "awz")
+    assert (code, "cloud: there is no 'awz'" in err, "did you mean aws?" in err) == (2, True, True)
+    assert cli("prices", "--cloud", "azure") == (0, "", "")
     assert cli("prices", "--gpu", "H100")[1].count("\n") == 1
     assert json.loads(cli("prices", "--json")[1])["items"][0]["offer"]["gpus"] == 1
     assert cli("nodes")[1].split("\t")[1] == "train-aaaaa"
