@@ -42,7 +42,7 @@ def prices(
             (gpu is None or gpu.lower() in (offer.gpu.lower(), offer.model.family.lower()))
             and count in (None, offer.gpus)
             and market in (None, offer.market)
-            and cloud in (None, offer.cloud)
+            and (cloud is None or cloud.lower() == offer.cloud)
         )
 
     found = sorted(
