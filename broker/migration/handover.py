@@ -97,6 +97,25 @@ def _finished(plan: Plan, placement: Placement, beats: list[Beat]) -> bool:
     return True
 
 
+def finished_draining(plan: Plan, placement: Placement) -> bool:
+    """A copy that was asked to stop has finished its work instead: nobody has to go on with it elsewhere.
+
+    Not once another generation has been granted: then HEAD may say more than this copy knows.
+    """
+    job = plan.jobs[placement.job_id]
+    beats = [beat_of(n) for n in plan.nodes_of(placement)]
+    if placement.generation is None or placement.generation != job.generation:
+        return False
+    if not all(b and b.job.generation == placement.generation and _done(b) for b in beats):
+        return False
+    _end(plan, job, placement, JobState.SUCCEEDED, 0, "finished")
+    return True
+
+
+def _done(beat: Beat) -> bool:
+    return beat.job.state == wire.JOB_EXITED and beat.job.exit_code == 0 and beat.job.saved
+
+
 def _end(plan: Plan, job: Job, placement: Placement, state: JobState, code: int, reason: str) -> None:
     plan.placement(placement, PlacementState.RELEASING, f"job {reason}", stopped_at_ms=plan.now_ms)
     if not job.state.final and job.state != JobState.CANCELLING:

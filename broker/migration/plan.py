@@ -12,7 +12,7 @@ asks for nothing new. Rules are kept one a function, in the order in which a pla
 
 from broker.core.model import Job, JobState, NodeState, Placement, PlacementState, Purpose
 from broker.core.time import format_duration
-from broker.migration.handover import active, hand_over
+from broker.migration.handover import active, finished_draining, hand_over
 from broker.migration.nodes import ask_for_end, tend_nodes
 from broker.migration.probing import judge
 from broker.migration.view import Plan, beat_of
@@ -123,6 +123,8 @@ def _drained(plan: Plan, placement: Placement) -> Placement:
     beats = {n.token: beat_of(n) for n in nodes}
     if not all(n.state == NodeState.GONE or _has_stopped(beats[n.token]) for n in nodes):
         return placement
+    if finished_draining(plan, placement):
+        return plan.placements[placement.id]
     return plan.placement(
         placement,
         PlacementState.RELEASING,

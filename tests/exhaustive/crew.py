@@ -25,6 +25,7 @@ class Part:
         verdict: Of the probe.
         handles_term: The job saves when it is asked to stop.
         start_error: Preparing the job fails with this; empty for not at all.
+        save_s: How long the job trains on after it was asked to stop; it may finish in that time.
         boot_s: From the machine's start to the agent's.
         silent: Says nothing for `silent_s` from its first training on, as behind a broken network.
     """
@@ -32,6 +33,7 @@ class Part:
     verdict: str = "accept"
     handles_term: bool = True
     start_error: str = ""
+    save_s: float = 0.0
     boot_s: float = 0.0
     silent: bool = False
     silent_s: float = math.inf
@@ -91,6 +93,8 @@ class Agent:
         self.heard_ms = now_ms
         self.step = 0
         self.over = False
+        self._stops_ms: float = math.inf
+        self._now_ms = now_ms
 
     def clone(self, store: Store) -> "Agent":
         """The same agent beside another store; beats are replaced, never changed, so they can be shared."""
@@ -121,13 +125,16 @@ class Agent:
             notice_s: Seconds until the cloud takes the machine back, once it has said so.
             exit_code: The job ends by itself, with this.
         """
+        self._now_ms = now_ms
         if self.over:
             return
         if self.trains:
             self._train(seconds, exit_code)
+        if now_ms >= self._stops_ms:
+            self._stop(wire.JOB_STOPPED, save=True)
         if notice_s is not None and self.beat.notice is None:
             self.beat = replace(self.beat, notice=wire.Notice("scripted", notice_s))
-            self._stop(wire.JOB_STOPPED, save=True)
+            self._asked_to_stop(save=True)
         if (
             self.part.silent
             and self.beat.job.started
@@ -161,7 +168,7 @@ class Agent:
                 assert order.drain is not None
                 if self.beat.job.state == wire.JOB_NONE:
                     self._note(state=wire.JOB_STOPPED, saved=True)
-                self._stop(wire.JOB_STOPPED, save=order.drain.save)
+                self._asked_to_stop(order.drain.save)
             case wire.ORDER_EXIT:
                 self._stop(wire.JOB_STOPPED, save=False)
                 self.over = True
@@ -194,6 +201,12 @@ class Agent:
         if exit_code is not None:
             self._note(state=wire.JOB_EXITED, exit_code=exit_code, saved=True)
             self.beat = replace(self.beat, phase=wire.PHASE_STOPPED)
+
+    def _asked_to_stop(self, save: bool) -> None:
+        if save and self.part.save_s:
+            self._stops_ms = min(self._stops_ms, self._now_ms + self.part.save_s * 1000)
+        else:
+            self._stop(wire.JOB_STOPPED, save)
 
     def _stop(self, state: str, save: bool) -> None:
         if not self.trains:

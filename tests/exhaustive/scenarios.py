@@ -186,6 +186,11 @@ def draining(outside: Outside) -> bool:
     )
 
 
+def noticed(outside: Outside) -> bool:
+    """The rows know that the cloud takes a placement back, or it is over."""
+    return any(p.lost for p in outside.placements())
+
+
 def settled_or_lost(outside: Outside) -> bool:
     """`settled`, or there is nothing left that could settle."""
     return settled(outside) or all(p.state == PlacementState.GONE for p in outside.placements())
@@ -417,6 +422,24 @@ _LIVES = (
         when=at_least(PlacementState.PROBING, Purpose.RECOVER),
     ),
     # hand-over
+    Scenario(
+        "finish while the old one saves",
+        (*_MOVE, Step("its work is done", draining, finish)),
+        parts={Purpose.PLACE: Part(save_s=100)},
+        reached=lambda o: len(o.placements()) == 2 and not _moved(o),
+    ),
+    Scenario(
+        "finish while it saves after a notice",
+        (Step("notice", trains, take_back(120)), Step("its work is done", noticed, finish)),
+        parts={Purpose.PLACE: Part(save_s=100)},
+        reached=lambda o: not _recovered(o),
+    ),
+    Scenario(
+        "a bug while the old one saves",
+        (*_MOVE, Step("a bug", draining, crash)),
+        JobState.FAILED,
+        parts={Purpose.PLACE: Part(save_s=100)},
+    ),
     _during_move(
         "while the move is intended", "finish", at_least(PlacementState.INTENDED, Purpose.MOVE), finish
     ),

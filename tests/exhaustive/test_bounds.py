@@ -566,7 +566,7 @@ def test_a_finish_that_is_not_saved_says_what_it_waits_for() -> None:
     ("phase", "note", "over"),
     [
         ("running", JobNote("exited", 1, 0, saved=False), False),
-        ("running", JobNote("exited", 1, 0, saved=True), True),
+        ("running", JobNote("exited", 1, 3, saved=True), True),
         ("stopped", JobNote("exited", 1, 0, saved=False), True),
         ("draining", JobNote("running", 1), False),
         ("stopped", JobNote("stopped", 1), True),
@@ -585,6 +585,48 @@ def test_when_a_drain_is_over(phase: str, note: JobNote, over: bool) -> None:
     assert drained.drained == over
     assert (drained.state == STATES.RELEASING) == over
     assert drained.stopped_at_ms == (scene.now_ms if over else None)
+
+
+def test_a_job_that_finishes_instead_of_stopping_has_finished() -> None:
+    scene, old, new = moving(handles_term=True)
+    scene.plan()
+    scene.now_ms += 1000
+    scene.beat(old, "stopped", JobNote("exited", 1, 0, saved=True))
+    assert not any(isinstance(effect, Fence) for effect in scene.plan())
+    assert (scene.job.state, scene.job.reason, scene.job.exit_code) == (JobState.SUCCEEDED, "finished", 0)
+    assert (scene.state(old), scene.placements[old].reason) == (STATES.RELEASING, "job finished")
+    assert scene.placements[old].stopped_at_ms == scene.now_ms
+    scene.plan()
+    assert scene.state(new) == STATES.RELEASING
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        JobNote("exited", 1, 3, saved=True),
+        JobNote("exited", 1, 0, saved=False),
+        JobNote("exited", 0, 0, saved=True),
+        JobNote("stopped", 1, 0, saved=True),
+    ],
+)
+def test_what_is_no_finish_goes_on_elsewhere(note: JobNote) -> None:
+    scene, old, new = moving(handles_term=True)
+    scene.plan()
+    scene.beat(old, "stopped", note)
+    scene.plan()
+    assert scene.state(old) == STATES.RELEASING
+    assert scene.plan()[0] == Fence("train-1", new, 2)
+
+
+def test_a_finish_after_the_next_generation_was_granted_goes_on_there() -> None:
+    scene, old, new = moving()
+    committed(scene, scene.now_ms)
+    (fence,) = scene.plan()
+    scene.beat(old, "stopped", JobNote("exited", 1, 0, saved=True))
+    scene.plan()
+    scene.settle(fence)
+    assert (scene.state(old), scene.state(new)) == (STATES.RELEASING, STATES.ACTIVE)
+    assert scene.job.state == JobState.RUNNING
 
 
 def test_a_gang_has_stopped_when_all_of_it_has() -> None:

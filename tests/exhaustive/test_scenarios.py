@@ -34,12 +34,11 @@ def test_the_original_is_untouched_by_its_copies() -> None:
     assert first == second
 
 
-# Drawn, and never taken: by the time a placement can fail to start, its job is no longer queued; a job that starts or
-# recovers runs from the moment of its fence on; a node whose create is unanswered is found before it is released.
+# Drawn, and never taken: by the time a placement can fail to start, its job is no longer queued; a job that starts
+# runs from the moment of its fence on; a node whose create is unanswered is found before it is released.
 UNTAKEN = {
     "job queued -> failed",
     "job starting -> recovering",
-    "job recovering -> succeeded",
     "node unknown -> releasing",
 }
 
