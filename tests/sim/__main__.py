@@ -72,9 +72,7 @@ def _settings(options: argparse.Namespace, seed: int) -> Settings:
 
 
 def _results(tasks: list[Task], workers: int) -> Iterator[Result]:
-    if workers == 1 or len(tasks) == 1:
-        yield from map(_one, tasks)
-        return
+    # Always in a process of its own: a mutant must not outlive its run.
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         yield from pool.imap_unordered(_one, tasks)
 

@@ -26,8 +26,10 @@ from tests.sim.loop import START_MS, Killed, SimClock, SimLoop, wait
 from tests.world_provider import WorldProvider
 
 T = TypeVar("T")
-# No request arrives later than this after its caller gave up; `Rules.forget_after_s` and the grace are longer.
+# Hardly a request arrives later than this after its caller gave up; `Rules.forget_after_s` and the grace are longer.
 LATEST_S = 90.0
+# Some do all the same, when nobody waits for them any more: then only the collector is left.
+FAR_TOO_LATE_S = 600.0
 # A cloud shows a new machine within this; `Rules.resend_after_s` is at least that long.
 LIST_LAG_S = 25.0
 _HISTORY_S = 3 * 3600
@@ -58,6 +60,7 @@ class CloudTruth:
         expired_until_s: Credentials do not work until then; feed_until_s: the price list does not answer until then.
         cut_until_s: Nothing reaches the cloud until then.
         odd: Offers whose newest reading that was handed out is a glitch.
+        late: Tokens of requests that are on their way although their callers have given up.
     """
 
     visible_at_s: dict[str, float] = field(default_factory=dict)
@@ -66,7 +69,7 @@ class CloudTruth:
     feed_until_s: float = 0.0
     cut_until_s: float = 0.0
     odd: set[str] = field(default_factory=set)
-    lists_badly_until_s: float = 0.0
+    late: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class SimCloud(WorldProvider):
     # -- Provider -----------------------------------------------------------------------------------------------------
 
     def create(self, request: LaunchRequest) -> CloudNode:
-        if self._chaos.strikes(Kind.CAPACITY):
+        if self._chaos.strikes(Kind.CAPACITY) or self._outrun(request.token):
             self._exchange("create", request.token, lambda late: None)
             raise OutOfCapacity("the pool is empty", self._random.choice(_SCOPES))
         if self._chaos.strikes(Kind.QUOTA):
@@ -225,8 +228,19 @@ class SimCloud(WorldProvider):
             raise UnknownOutcome(f"{operation}: the connection broke")
         if self._chaos.strikes(Kind.LATE):
             # Longer than the caller waits: it gives up after 60 s, and the request arrives all the same.
+            self._truth.late.add(token)
+            if operation == "create" and self._random.random() < 0.3:
+                self._arrive_late(operation, token, effect)
+                wait(300)
             wait(self._random.uniform(61, 60 + LATEST_S))
             self._chaos.reached(f"late {operation} arrived")
+
+    def _outrun(self, token: str) -> bool:
+        """The pool ran empty between a request that is still on its way and the one that repeats it."""
+        if token not in self._truth.late or self._chaos.calm or self._random.random() < 0.5:
+            return False
+        self._chaos.struck(Kind.CAPACITY)
+        return True
 
     def _arrive_late(self, operation: str, token: str, effect: Callable[[bool], object]) -> None:
         def arrive() -> None:
@@ -236,7 +250,8 @@ class SimCloud(WorldProvider):
             except (lab.WorldError, ProviderError):
                 pass
 
-        self._loop.call_later(self._random.uniform(0, LATEST_S), arrive)
+        far = self._random.random() < 0.2
+        self._loop.call_later(self._random.uniform(0, FAR_TOO_LATE_S if far else LATEST_S), arrive)
 
     # -- the cloud's side ---------------------------------------------------------------------------------------------
 

@@ -290,18 +290,33 @@ async def _nothing(self: Any) -> None:
 
 
 def _rows_first(real: Any) -> Any:
+    class OldRows:
+        """A store whose nodes were read before the cloud was asked."""
+
+        def __init__(self, store: Any) -> None:
+            self._store = store
+            self.installation_id = store.installation_id
+            self.write = store.write
+            with store.read() as tx:
+                self._known = {node.token: node for node in tx.nodes()}
+
+        @contextmanager
+        def read(self) -> Iterator[Any]:
+            with self._store.read() as tx:
+                tx.node = self._known.get
+                yield tx
+
     async def look(self: Any, cloud: str, provider: Any) -> None:
-        with self.store.read() as tx:
-            known = {node.token: node for node in tx.nodes()}
-        with patch("broker.store.rows.Rows.node", lambda tx, token: known.get(token)):
-            await real(self, cloud, provider)
+        await real(replace(self, store=OldRows(self.store)), cloud, provider)
 
     return look
 
 
 def _no_grace(real: Any) -> Any:
-    def judged(listed: Any, row: Any, log: Any, installation_id: str, now_ms: int, rules: Any) -> Any:
-        return real(listed, row, log, installation_id, now_ms, replace(rules, collect_grace_s=-3600.0))
+    def judged(
+        listed: Any, row: Any, log: Any, id: str, now_ms: int, rules: Any, *more: Any, **named: Any
+    ) -> Any:
+        return real(listed, row, log, id, now_ms, replace(rules, collect_grace_s=-3600.0), *more, **named)
 
     return judged
 

@@ -445,6 +445,8 @@ class Sim:
     def unsettled(self) -> str | None:
         """Why the world is not at rest yet, or None."""
         truth = self.truth
+        if not any(d.alive and self.loop.now_s - d.started_s > 90 for d in self.daemons):
+            return "no daemon has been up for a while"
         wanted: set[str] = set()
         for job in truth.jobs.values():
             if job.state.final:

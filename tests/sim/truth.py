@@ -177,7 +177,14 @@ class Truth:
                 )
 
     def _node_gone(self, before: Node, after: Node) -> None:
-        """A row may close only on the cloud's word, said often enough."""
+        """A row may close only on the cloud's word, said often enough, and when no request can arrive any more."""
+        refused = after.reason.startswith("refused")
+        if before.state == NodeState.UNKNOWN and not refused and before.create_sent_at_ms is not None:
+            waited_s = (after.state_since_ms - before.create_sent_at_ms) / 1000
+            if waited_s <= self.sim.rules.forget_after_s and not self.sim.clock_was_wrong:
+                self.sim.violate(
+                    "I14 confirmed", f"{after.token} is given up {waited_s:.0f} s after its create"
+                )
         for machine in self.sim.machines_of(after.token):
             if not machine.holds_stock:
                 continue
