@@ -10,6 +10,7 @@ import hashlib
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -18,7 +19,7 @@ from broker import assembly
 from broker.checkpoint.commits import CheckpointStore
 from broker.checkpoint.credentials import StoreSettings
 from broker.clock import SystemClock, SystemIds
-from broker.core.errors import BrokerError, LeaseLost, StoreError
+from broker.core.errors import BrokerError, LeaseLost, SettingsError, StoreError
 from broker.core.model import Job, Node, Placement, PlacementState
 from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer
 from broker.core.ports import Check, LaunchRequest
@@ -75,7 +76,7 @@ class Daemon:
     """All parts, wired; `run` is their life."""
 
     def __init__(self, settings: Settings) -> None:
-        settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_state_dir(settings.state_dir)
         self.settings = settings
         self.clock = SystemClock(settings.clock.rate, settings.clock.anchor_ms)
         self.ids = SystemIds()
@@ -325,6 +326,14 @@ class Daemon:
             log_dir=self.settings.log_dir, audit=self.auditor.audit, apply_audit=self.auditor.apply,
             clear_report_only=self.auditor.clear, unowned=self.collector.last,
         )  # fmt: skip
+
+
+def _make_state_dir(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        hint = "[state] dir must be a folder that we may write to"
+        raise SettingsError(f"cannot use {folder} for our state: {error.strerror}", hint=hint) from error
 
 
 async def _first_end(tasks: Sequence[asyncio.Task[None]]) -> None:

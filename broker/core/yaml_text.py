@@ -338,6 +338,8 @@ class _Marker:
 
     def _scalar(self, raw: ScalarNode, at: Place) -> Any:
         text, tag = str(raw.value), str(raw.tag)
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise self._error("half of a surrogate pair is no character; write the character itself", at)
         try:
             match tag.removeprefix(_TAG):
                 case "null":

@@ -113,7 +113,7 @@ while time.monotonic() < give_up:
     except Exception as error:
         print("fetching the agent:", error, file=sys.stderr, flush=True)
     time.sleep(min(pause, max(0.0, give_up - time.monotonic())))
-    pause = min(2 * pause, 30.0)
+    pause = min(2 * pause, 8.0)
 sys.exit(1)
 END_OF_BROKER
 

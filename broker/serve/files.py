@@ -18,6 +18,8 @@ from broker.serve.problem import TooLarge
 
 # A node that prints more than this in one life is told 413 and keeps its log to itself.
 LOG_MAX_BYTES = 1 << 30
+# Offsets into a job's log, over all its nodes; far above any, and within what a file system can seek to.
+JOB_LOG_MAX_BYTES = 1 << 50
 SOURCE_MAX_BYTES = CAP_BYTES
 _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 

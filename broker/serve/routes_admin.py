@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Body
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from broker import __version__
@@ -30,13 +31,17 @@ class Whoami:
     report_only: bool
 
 
+# Names of tokens and projects: short, printable, safe in a table and in a path.
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$"
+
+
 @dataclass(frozen=True)
 class NewToken:
     """What to make. The project is made with it when it is new."""
 
     role: str
-    name: str | None = None
-    project_id: str = DEFAULT_PROJECT
+    name: Annotated[str, Field(pattern=_NAME)] | None = None
+    project_id: Annotated[str, Field(pattern=_NAME)] = DEFAULT_PROJECT
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ async def events(
     viewer: Viewer,
     broker: Broker,
     after: Annotated[
-        int | None, Query(description="Start behind this event; default: only new ones.")
+        int | None,
+        Query(ge=0, le=2**63 - 1, description="Start behind this event; default: only new ones."),
     ] = None,
     job: Annotated[str | None, Query(description="Only of this job (id).")] = None,
     last_event_id: Annotated[str | None, Header()] = None,
@@ -50,7 +51,7 @@ async def events(
 def _start(after: int | None, last_event_id: str | None) -> int | None:
     if last_event_id is None:
         return after
-    if not last_event_id.isdecimal():
+    if not last_event_id.isdecimal() or len(last_event_id) > 18:
         raise UsageError(f"Last-Event-ID {last_event_id!r} is no event number")
     return int(last_event_id)
 

@@ -29,6 +29,9 @@ from broker.store.state import Tx
 
 _LOG_PAGE_BYTES = 1 << 20
 
+# The largest number that a row of the log can have.
+LAST_EVENT = 2**63 - 1
+
 router = APIRouter(prefix="/api/v1")
 
 JobName = Annotated[str, Path(description="Id or name.")]
@@ -145,7 +148,7 @@ def job_logs(
     name: JobName,
     viewer: Viewer,
     broker: Broker,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=files.JOB_LOG_MAX_BYTES)] = 0,
     node: Annotated[
         str | None, Query(description="Log of one node; default: rank 0 of all placements.")
     ] = None,
@@ -181,7 +184,7 @@ def job_events(
     name: JobName,
     viewer: Viewer,
     broker: Broker,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, le=LAST_EVENT)] = 0,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Listing[Event]:
     """The job's part of the event log."""

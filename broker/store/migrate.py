@@ -16,6 +16,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData
+from sqlalchemy.exc import DatabaseError
 
 from broker.core.errors import BrokerError
 from broker.store.engines import migration_engine
@@ -40,11 +41,12 @@ def migrate(path: Path, database: str) -> None:
     """Upgrade the file to the newest version that this code knows; nothing happens when it is there already.
 
     Raises:
-        BrokerError: the file was written by a newer release.
+        BrokerError: the file is damaged, or was written by a newer release.
     """
     engine = migration_engine(path)
     try:
         made = config(database)
+        _refuse_damaged(engine, path, database)
         _refuse_newer(engine, made, path)
         # One transaction for all versions: SQLite's DDL is transactional as long as nobody commits in between, so a
         # crash leaves the old schema and not half of the new one.
@@ -53,6 +55,23 @@ def migrate(path: Path, database: str) -> None:
             command.upgrade(made, "head")
     finally:
         engine.dispose()
+
+
+def _refuse_damaged(engine: Engine, path: Path, database: str) -> None:
+    """Find out before anything is written into it that a file has been truncated or overwritten.
+
+    The state is small and read whole; of a history, which may be large, only the schema is read.
+    """
+    question = "PRAGMA quick_check(1)" if database == "state" else "SELECT 'ok' FROM sqlite_master LIMIT 1"
+    try:
+        with engine.connect() as connection:
+            answer = connection.exec_driver_sql(question).scalar()
+    except DatabaseError as error:
+        answer = str(error.orig)
+    if answer not in ("ok", None):
+        raise BrokerError(
+            f"{path} is damaged ({answer}); move it away and restore a backup (docs/how-to/backup.md)"
+        )
 
 
 def _refuse_newer(engine: Engine, made: Config, path: Path) -> None:

@@ -124,3 +124,9 @@ def test_any_text_is_read_or_refused_for_a_person(text: str):
     except UsageError as error:
         places.append(error.place is not None)
     assert all(places)
+
+
+def test_half_a_surrogate_pair_is_a_mistake_with_a_place():
+    with pytest.raises(UsageError, match="surrogate") as caught:
+        parse('a: 1\nb: "x \\ud800"\n', "f.yaml")
+    assert str(caught.value.place) == "f.yaml:2:4"

@@ -414,3 +414,21 @@ def test_a_bug_of_ours_is_told_without_its_insides(bench, monkeypatch):
     assert answer.status_code == 500
     assert "ZeroDivision" not in answer.text
     assert [(event, keys["path"]) for event, keys in heard] == [("request.failed", "/api/v1/jobs")]
+
+
+@pytest.mark.parametrize("number", [2**63, 10**23])
+@pytest.mark.parametrize("path", ["logs?offset={}", "events?after={}"])
+def test_numbers_beyond_every_log_are_refused(bench, number, path):
+    bench.job()
+    answer = bench.client.get(
+        f"/api/v1/jobs/train-aaaaa/{path.format(number)}", headers=bench.token("viewer")
+    )
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize("name", ["", "a" * 100, "\u0000", "two words", "../up"])
+def test_a_token_is_named_with_a_name(bench, name):
+    answer = bench.client.post(
+        "/api/v1/tokens", json={"role": "viewer", "name": name}, headers=bench.token("operator")
+    )
+    assert answer.status_code == 422

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from broker.core.errors import AlreadyRunning, Conflict, LeaseLost, NotFound
+from broker.core.errors import AlreadyRunning, BrokerError, Conflict, LeaseLost, NotFound
 from broker.core.model import (
     Alternative,
     Commit,
@@ -29,6 +29,7 @@ from broker.core.model import (
 from broker.decision.subject import Hold
 from broker.store.access import PAUSED, REPORT_ONLY, Role
 from broker.store.memory import ProbeReport
+from broker.store.migrate import migrate
 from broker.store.state import StateStore
 from tests.clocks import CountingIds, ManualClock
 from tests.unit.store.rows import OFFER, job, node, placement
@@ -369,3 +370,14 @@ def test_switches_say_who_and_why(store: StateStore):
             (PAUSED, True, "ann", "too dear")
         ]
         assert [(event.kind, event.actor) for event in tx.events()] == [("switch.set", "ann")]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "overwritten"])
+@pytest.mark.parametrize("name", ["state", "history"])
+def test_a_damaged_file_is_named_with_a_way_out(tmp_path, name, damage):
+    path = tmp_path / f"{name}.db"
+    migrate(path, name)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:20_000] if damage == "truncated" else bytes(range(256)) * 200)
+    with pytest.raises(BrokerError, match=f"{name}.db is damaged .*backup"):
+        migrate(path, name)
