@@ -9,6 +9,7 @@ failures   each effect ends in each error that there is, with the deed done, not
 replies    each effect is answered late, with the deed at the start or at the end
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
@@ -19,7 +20,6 @@ from tests.exhaustive.mischief import (
     FAILURES,
     LISTING_FAILS,
     MORE_FAILURES,
-    Fail,
     Kill,
     Mischief,
     Point,
@@ -31,6 +31,7 @@ from tests.exhaustive.scenarios import Scenario
 
 OUTAGE_S = 900.0
 DEEDS = (False, True)
+LOOK_UPS = 3
 
 
 class Recorded:
@@ -149,19 +150,24 @@ def together(run: Recorded) -> Iterator[Case]:
 
 
 def failures(run: Recorded) -> Iterator[Case]:
-    """See the module."""
-    yield from _failing(run, FAILURES)
+    """See the module. A node that is looked up again and again is failed a few times only."""
+    looked_up: Counter[str] = Counter()
+    for number in run.effects():
+        call = run.end.calls[number]
+        looked_up[call.subject] += call.kind == "find"
+        if call.kind != "find" or looked_up[call.subject] <= LOOK_UPS:
+            for failure in FAILURES[call.kind]:
+                yield run, {number: failure}
 
 
 def more_failures(run: Recorded) -> Iterator[Case]:
     """See the module."""
-    yield from _failing(run, MORE_FAILURES)
-
-
-def _failing(run: Recorded, failures_of: Mapping[str, tuple[Fail, ...]]) -> Iterator[Case]:
+    few = {str(mischief) for _, mischief in failures(run)}
     for number in run.effects():
-        for failure in failures_of[run.end.calls[number].kind]:
-            yield run, {number: failure}
+        kind = run.end.calls[number].kind
+        for failure in (*FAILURES[kind], *MORE_FAILURES[kind]):
+            if str({number: failure}) not in few:
+                yield run, {number: failure}
 
 
 def ahead(run: Recorded) -> Iterator[Case]:

@@ -1,9 +1,10 @@
 """``make mutation``: change the protocol's code in every small way, and see that a fast test notices each.
 
-    python -m tests.exhaustive.mutation [--children N] [PATTERN ...]
+    python -m tests.exhaustive.mutation [--children N] [--afresh]
 
-mutmut mutates and judges, in an environment of its own under ``build/`` and on a copy of the tree, so that nobody who
-works here sees mutated files. What survives has to be explained in ``SURVIVORS.md``: by its changed line, as the
+mutmut mutates and judges, in an environment of its own under ``build/`` and on a copy of the tree under ``/tmp``, so
+that nobody who works here sees mutated files. A run that was interrupted goes on, and a later one judges again only
+what has changed and what had survived; ``--afresh`` forgets everything. What survives has to be explained in ``SURVIVORS.md``: by its changed line, as the
 summary prints it. Ends with 1 when something survives unexplained, or the score is below `SCORE`.
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "build" / "mutation"
+TREE = Path(tempfile.gettempdir()) / "gpu-capacity-broker-mutation"
 EXPLAINED = Path(__file__).with_name("SURVIVORS.md")
 MUTMUT = "mutmut==3.8.1"
 SCORE = 0.90
@@ -46,10 +48,8 @@ TESTS = (
     "tests/exhaustive/test_outcomes.py",
 )
 _COPIED = ("broker", "providers", "lab", "tests", "pyproject.toml", "README.md")
-# What a mutant's worker ended with: tests failed, a collection that broke, a time-out, a signal.
-_KILLED = (1, 2, 3)
-_SURVIVED = 0
-_UNTESTED = 33
+# What a mutant's worker ends with when its tests passed, and when there were none. Anything else has killed it.
+_SURVIVED, _UNTESTED = 0, 33
 
 CONFIG = """
 [tool.mutmut]
@@ -103,18 +103,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The whole run; the answer is the exit code."""
     parser = argparse.ArgumentParser(prog="make mutation")
     parser.add_argument("--children", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("patterns", nargs="*", help="names of mutants, as in broker.migration.nodes.*")
+    parser.add_argument(
+        "--afresh", action="store_true", help="judge every mutant, also those known to be dead"
+    )
     asked = parser.parse_args(arguments)
     python = environment()
-    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-        tree = Path(folder)
-        copy_tree(tree)
-        run = [python, "-m", "mutmut", "run", "--max-children", str(asked.children), *asked.patterns]
-        ended = subprocess.run(run, cwd=tree, check=False).returncode
-        if ended != 0:
-            return ended
-        mutants = list(judged(tree, python))
-    return report(mutants)
+    if asked.afresh:
+        shutil.rmtree(TREE, ignore_errors=True)
+    copy_tree()
+    doubt_survivors()
+    run = [python, "-m", "mutmut", "run", "--max-children", str(asked.children)]
+    ended = subprocess.run(run, cwd=TREE, check=False).returncode
+    return ended or report(list(judged(python)))
 
 
 def environment() -> str:
@@ -130,30 +130,43 @@ def environment() -> str:
     return str(python)
 
 
-def copy_tree(tree: Path) -> None:
-    """What mutmut works on."""
+def copy_tree() -> None:
+    """What mutmut works on, as it is now."""
     skip = shutil.ignore_patterns("__pycache__", "*.pyc", "found")
     for name in _COPIED:
-        source = ROOT / name
+        source, target = ROOT / name, TREE / name
         if source.is_dir():
-            shutil.copytree(source, tree / name, ignore=skip)
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target, ignore=skip)
         else:
-            shutil.copy(source, tree / name)
-    with (tree / "pyproject.toml").open("a") as file:
+            shutil.copy2(source, target)
+    with (TREE / "pyproject.toml").open("a") as file:
         file.write(CONFIG.format(mutated=json.dumps(MUTATED), tests=json.dumps(TESTS)))
-    with (tree / "tests" / "conftest.py").open("a") as file:
+    with (TREE / "tests" / "conftest.py").open("a") as file:
         file.write(ORDER.format(tests=list(TESTS)))
 
 
-def judged(tree: Path, python: str) -> Iterator[Mutant]:
+def doubt_survivors() -> None:
+    """Tests may have been added since: which of them reach what, and who survives, is asked again."""
+    (TREE / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+    for path in (TREE / "mutants").rglob("*.meta"):
+        found = json.loads(path.read_text())
+        codes = found["exit_code_by_key"]
+        found["exit_code_by_key"] = {
+            name: None if code in (_SURVIVED, _UNTESTED) else code for name, code in codes.items()
+        }
+        path.write_text(json.dumps(found))
+
+
+def judged(python: str) -> Iterator[Mutant]:
     """Every mutant with its verdict."""
     for path in MUTATED:
-        found = json.loads((tree / "mutants" / f"{path}.meta").read_text())
+        found = json.loads((TREE / "mutants" / f"{path}.meta").read_text())
         for name, code in found["exit_code_by_key"].items():
             mutant = Mutant(name, path, code)
             if not mutant.killed:
                 show = [python, "-m", "mutmut", "show", name]
-                diff = subprocess.run(show, cwd=tree, check=True, capture_output=True, text=True).stdout
+                diff = subprocess.run(show, cwd=TREE, check=True, capture_output=True, text=True).stdout
                 mutant = Mutant(name, path, code, diff)
             yield mutant
 
