@@ -1,6 +1,6 @@
 """One cloud without HTTP, for one process: the lab's world behind a network that loses, delays and doubles requests."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TypeVar
@@ -22,10 +22,12 @@ from lab.pools import PriceChange
 from lab.world import World
 from tests.sim.faults import Chaos, Kind
 from tests.sim.history import History
-from tests.sim.loop import START_MS, Killed, SimClock, SimLoop, wait
+from tests.sim.loop import START_MS, SimClock, SimLoop
 from tests.world_provider import WorldProvider
 
 T = TypeVar("T")
+# Yields the seconds to wait; its value is the answer. `tests.sim.daemon.SimBlocking` runs it.
+Steps = Generator[float, None, T]
 # Hardly a request arrives later than this after its caller gave up; `Rules.forget_after_s` and the grace are longer.
 LATEST_S = 90.0
 # Some do all the same, when nobody waits for them any more: then only the collector is left.
@@ -116,16 +118,18 @@ class SimCloud(WorldProvider):
 
     # -- Provider -----------------------------------------------------------------------------------------------------
 
-    def create(self, request: LaunchRequest) -> CloudNode:
+    def create(self, request: LaunchRequest) -> Steps[CloudNode]:  # type: ignore[override]
         if self._chaos.strikes(Kind.CAPACITY) or self._outrun(request.token):
-            self._exchange("create", request.token, lambda late: None)
+            yield from self._exchange("create", request.token, lambda late: None)
             raise OutOfCapacity("the pool is empty", self._random.choice(_SCOPES))
         if self._chaos.strikes(Kind.QUOTA):
-            self._exchange("create", request.token, lambda late: None)
+            yield from self._exchange("create", request.token, lambda late: None)
             raise OutOfQuota("the quota is used up", self._random.choice(_SCOPES))
         dead = self._chaos.strikes(Kind.NEVER_BOOTS)
         try:
-            machine = self._exchange("create", request.token, lambda late: self._create(request, dead, late))
+            machine = yield from self._exchange(
+                "create", request.token, lambda late: self._create(request, dead, late)
+            )
         except lab.OutOfStock as error:
             raise OutOfCapacity(str(error)) from error
         except lab.TokenMismatch as error:
@@ -134,24 +138,27 @@ class SimCloud(WorldProvider):
             raise UnknownOutcome(str(error)) from error
         return self._node(machine)
 
-    def find(self, token: str, region: str, zone: str) -> CloudNode | None:
-        return self._exchange("find", token, lambda late: self._find(token))
+    def find(self, token: str, region: str, zone: str) -> Steps[CloudNode | None]:  # type: ignore[override]
+        return (yield from self._exchange("find", token, lambda late: self._find(token)))
 
-    def list_owned(self) -> Sequence[CloudNode]:
-        return [node for node in self.list_tagged() if node.installation_id == self.installation_id]
+    def list_owned(self) -> Steps[list[CloudNode]]:  # type: ignore[override]
+        listed = yield from self.list_tagged()
+        return [node for node in listed if node.installation_id == self.installation_id]
 
-    def list_tagged(self) -> Sequence[CloudNode]:
-        return self._exchange("list", "", lambda late: self._list())
+    def list_tagged(self) -> Steps[list[CloudNode]]:  # type: ignore[override]
+        return (yield from self._exchange("list", "", lambda late: self._list()))
 
-    def delete(self, node: CloudNode) -> None:
-        self._exchange("delete", node.token, lambda late: self._delete(node, late))
+    def delete(self, node: CloudNode) -> Steps[None]:  # type: ignore[override]
+        yield from self._exchange("delete", node.token, lambda late: self._delete(node, late))
 
     def quotes(self) -> Iterable[RawQuote]:
+        """At one moment: whoever asks has waited already."""
         began_ms, began_s = self._clock.now_ms(), self._loop.now_s
+        self._crash_point("before quotes")
+        self._reach("quotes", "")
         if self._loop.now_s < self._truth.feed_until_s and not self._chaos.calm:
-            wait(5)
             raise ProviderDown("the price list does not answer")
-        quotes = self._exchange("quotes", "", lambda late: self._quotes())
+        quotes = self._quotes()
         if self._chaos.strikes(Kind.PARTIAL_PAGE):
             self._chaos.reached("partial poll")
             yield from quotes[: len(quotes) // 2]
@@ -171,44 +178,41 @@ class SimCloud(WorldProvider):
 
     # -- the network --------------------------------------------------------------------------------------------------
 
-    def _exchange(self, operation: str, token: str, effect: Callable[[bool], T]) -> T:
+    def _exchange(self, operation: str, token: str, effect: Callable[[bool], T]) -> Steps[T]:
         """One request and its reply."""
         self._deed(Deed(f"ask {operation}", token, self._who, late=False))
         self._crash_point(f"before {operation}")
         try:
-            wait(self._random.expovariate(1 / 1.5))
-        except Killed:
+            yield self._random.expovariate(1 / 1.5)
+        except GeneratorExit:
+            # The process is dead, and its request may be on its way all the same.
             if not self._chaos.calm and operation in ("create", "delete") and self._random.random() < 0.5:
                 self._arrive_late(operation, token, effect)
             raise
-        self._refuse(operation, token, effect)
-        try:
-            result = effect(False)
-        except BaseException:
-            wait(self._random.expovariate(1 / 1.5))
-            raise
+        yield from self._lose(operation, token, effect)
+        result = effect(False)
         if operation in ("create", "delete") and self._chaos.strikes(Kind.DUPLICATE):
             self._history.note("fault.duplicate", operation=operation, token=token)
             self._arrive_late(operation, token, effect)
         self._crash_point(f"after {operation}")
-        if operation != "quotes" and self._chaos.strikes(Kind.REPLY_LOST):
+        if self._chaos.strikes(Kind.REPLY_LOST):
             self._history.note("fault.reply_lost", operation=operation, token=token)
             self._chaos.reached(f"reply lost after {operation}")
-            wait(30)
+            yield 30.0
             raise UnknownOutcome(f"{operation}: the connection broke")
         try:
-            wait(self._random.expovariate(1 / 1.5))
-        except Killed:
+            yield self._random.expovariate(1 / 1.5)
+        except GeneratorExit:
             self._chaos.reached(f"crash between {operation} and its result")
             raise
         return result
 
-    def _refuse(self, operation: str, token: str, effect: Callable[[bool], T]) -> None:
+    def _reach(self, operation: str, token: str) -> None:
+        """Refusals that leave nothing behind."""
         if self._chaos.calm:
             return
         now_s = self._loop.now_s
         if now_s < self._truth.cut_until_s:
-            wait(20)
             raise ProviderDown("no route")
         if now_s < self._truth.expired_until_s:
             raise Denied("the credentials have expired")
@@ -216,23 +220,25 @@ class SimCloud(WorldProvider):
             raise Throttled("too many calls", 5.0)
         if operation == "list" and self._chaos.strikes(Kind.PARTIAL_PAGE):
             raise ProviderDown("the second page failed")
+
+    def _lose(self, operation: str, token: str, effect: Callable[[bool], T]) -> Steps[None]:
+        """What may have happened, or happens later."""
+        self._reach(operation, token)
         if self._chaos.strikes(Kind.HTTP_500):
             if operation == "create" and self._random.random() < 0.5:
                 effect(False)
             raise UnknownOutcome(f"{operation}: HTTP 500")
-        if operation == "quotes":
-            return
         if self._chaos.strikes(Kind.REQUEST_LOST):
             self._history.note("fault.request_lost", operation=operation, token=token)
-            wait(30)
+            yield 30.0
             raise UnknownOutcome(f"{operation}: the connection broke")
         if self._chaos.strikes(Kind.LATE):
             # Longer than the caller waits: it gives up after 60 s, and the request arrives all the same.
             self._truth.late.add(token)
             if operation == "create" and self._random.random() < 0.3:
                 self._arrive_late(operation, token, effect)
-                wait(300)
-            wait(self._random.uniform(61, 60 + LATEST_S))
+                yield 300.0
+            yield self._random.uniform(61, 60 + LATEST_S)
             self._chaos.reached(f"late {operation} arrived")
 
     def _outrun(self, token: str) -> bool:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from broker.wire import messages as wire
 from broker.wire.commit import restore, retain, write_commit
@@ -17,6 +17,7 @@ from broker.wire.head import read_head
 from tests.sim.loop import blocking
 from tests.sim.objects import StoreClient
 
+T = TypeVar("T")
 SAVE_S = 6.0
 _COMMIT_PAUSE_S = 5.0
 _FINAL = (wire.JOB_EXITED, wire.JOB_STOPPED, wire.JOB_FENCED, wire.JOB_LEASE_LOST, wire.JOB_FAILED)
@@ -60,6 +61,7 @@ class Host(Protocol):
     def nonce(self) -> str: ...
     def note(self, what: str, **data: object) -> None: ...
     def ended(self, state: str) -> None: ...
+    def step_by_step(self, copy: "Copy") -> bool: ...
     def fell_back(self, copy: "Copy") -> None: ...
     def committed(self, copy: "Copy", seq: int, step: int) -> None: ...
 
@@ -147,7 +149,7 @@ class Copy:
         while True:
             self._check()
             try:
-                done = await blocking(lambda: restore(host.store(), prefix, folder))
+                done = await self._blocking(lambda: restore(host.store(), prefix, folder))
                 break
             except Damaged:
                 raise
@@ -274,7 +276,7 @@ class Copy:
         os.utime(folder / "state", ns=(step * 10**9, step * 10**9))
         store, nonce = host.store(), host.nonce()
         try:
-            head = await blocking(
+            head = await self._blocking(
                 lambda: write_commit(store, prefix, generation, nonce, folder, ["state"], step=step)
             )
         except (SourceChanged, LostRace):
@@ -293,18 +295,22 @@ class Copy:
         host.committed(self, head.seq, step)
         host.say()
         try:
-            await blocking(lambda: retain(host.store(), prefix, generation, self.order.keep_last))
+            await self._blocking(lambda: retain(host.store(), prefix, generation, self.order.keep_last))
         except Fenced:
             await self._lost_the_right()
         except WireError:
             pass  # the next commit's turn
         return True
 
+    async def _blocking(self, work: Callable[[], T]) -> T:
+        """Step by step where somebody else may touch the same objects, and now and then anyway."""
+        return await blocking(work, at_once=not self.host.step_by_step(self))
+
     async def _lost_the_right(self) -> None:
         """Stop, unless HEAD is not there at all: then nobody can have taken over."""
         host, prefix = self.host, self.order.store.prefix
         try:
-            missing = await blocking(lambda: read_head(host.store(), prefix)) is None
+            missing = await self._blocking(lambda: read_head(host.store(), prefix)) is None
         except WireError:
             missing = True
         if missing:

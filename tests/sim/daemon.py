@@ -6,7 +6,7 @@ of it goes on, what was on the wire may arrive.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ from broker.wire.store_client import ObjectStore
 from tests.sim.cloud import CloudTruth, SimCloud
 from tests.sim.faults import Chaos
 from tests.sim.history import History
-from tests.sim.loop import SimClock, SimLoop, blocking, silent
+from tests.sim.loop import SimClock, SimLoop, blocking, silent, stepping
 
 T = TypeVar("T")
 CLOUDS = ("aws", "gcp")
@@ -149,9 +149,16 @@ class SimBlocking:
         self._daemon = daemon
 
     async def call(self, pool: str, work: Callable[[], T], timeout_s: float) -> T:
-        task = self._daemon.spawn(blocking(work))
+        task = self._daemon.spawn(self._run(pool, work))
         async with asyncio.timeout(timeout_s):
             return cast(T, await asyncio.shield(task))
+
+    @staticmethod
+    async def _run(pool: str, work: Callable[[], T]) -> T:
+        if pool == "store":
+            return await blocking(work)
+        said = work()
+        return cast(T, await stepping(said)) if isinstance(said, Generator) else said
 
 
 class SimDaemon:
@@ -310,6 +317,7 @@ class SimDaemon:
         state = self.poller._clouds[cloud]
         while True:
             if self.clock.now_ms() >= state.not_before_ms:
+                await asyncio.sleep(self.around.chaos.random(f"poll/{cloud}").uniform(0.5, 5))
                 before = len(self.around.whole_polls[cloud])
                 await self.poller.poll_now(cloud)
                 if len(self.around.whole_polls[cloud]) > before:

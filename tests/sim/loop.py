@@ -1,16 +1,15 @@
 """Virtual time: an event loop that never waits, and blocking code that waits on it.
 
-Real broker code blocks in threads. Here each blocking call gets a thread of its own, but the baton is passed by hand:
-exactly one thread runs at any moment, and one that has to wait hands the baton back to the loop with a number of
-seconds. So the same seed gives the same history, and a call that hangs, outlives its caller or dies half-way is the
-real one.
+Real broker code blocks in threads. Here a call to a cloud is a generator of the seconds that it waits. What talks to
+the checkpoint store many times in one call gets a thread of its own, but the baton is passed by hand: exactly one
+thread runs at any moment, and one that has to wait hands the baton back to the loop with a number of seconds. So the
+same seed gives the same history, and a call that hangs, outlives its caller or dies half-way is the real one.
 """
 
 import asyncio
 import selectors
 import threading
-from asyncio import futures
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import Context
 from random import Random
 from typing import Any, TypeVar
@@ -150,13 +149,19 @@ class Worker:
 
 
 def wait(seconds: float) -> None:
-    """Let virtual time pass in blocking code."""
-    assert Worker.current is not None, "blocking code runs in a Worker"
-    Worker.current.wait(seconds)
+    """Let virtual time pass in blocking code; code that runs at one moment does not wait."""
+    if Worker.current is not None:
+        Worker.current.wait(seconds)
 
 
-async def blocking(work: Callable[[], T]) -> T:
-    """Run blocking work; a cancel kills it where it waits."""
+async def blocking(work: Callable[[], T], at_once: bool = False) -> T:
+    """Run blocking work; a cancel kills it where it waits.
+
+    Args:
+        at_once: Nothing else happens meanwhile. Handing the baton over is what most of the time would go to.
+    """
+    if at_once:
+        return work()
     worker = Worker(work)
     try:
         while (delay_s := worker.resume()) is not None:
@@ -168,43 +173,34 @@ async def blocking(work: Callable[[], T]) -> T:
     return result
 
 
-class SimThread:
-    """Stands for `threading.Thread` where broker code starts one: the same, on the loop."""
+async def stepping(steps: Generator[float, None, T]) -> T:
+    """Run a generator of waits; a cancel closes it where it waits."""
+    try:
+        while True:
+            await asyncio.sleep(next(steps))
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    finally:
+        steps.close()
 
-    loop: SimLoop
-    tasks: "set[asyncio.Task[None]]"
+
+class SimThread:
+    """Stands for `threading.Thread` where broker code starts one for work that ends at once here."""
 
     def __init__(
         self, target: Callable[..., None], args: tuple[Any, ...] = (), name: str = "", daemon: bool = True
     ) -> None:
         self._target, self._args = target, args
-        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = self.loop.create_task(blocking(lambda: self._target(*self._args)))
-        self.tasks.add(self._task)
-        self._task.add_done_callback(self.tasks.discard)
-        self._task.add_done_callback(silent)
+        self._target(*self._args)
 
     def is_alive(self) -> bool:
-        return self._task is not None and not self._task.done()
+        return False
 
 
 def silent(future: "asyncio.Future[Any]") -> None:
     """Look at a result that nobody waits for, so that asyncio does not complain."""
     if not future.cancelled():
         future.exception()
-
-
-__all__ = [
-    "START_MS",
-    "Killed",
-    "SimClock",
-    "SimLoop",
-    "SimThread",
-    "Worker",
-    "blocking",
-    "futures",
-    "silent",
-    "wait",
-]

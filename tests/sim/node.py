@@ -16,7 +16,7 @@ from broker.wire.messages import Beat, Directive
 from lab import machines as lab
 from tests.sim.copy import Copy, Plan, Stop
 from tests.sim.faults import Chaos, Kind
-from tests.sim.loop import Killed, SimLoop, wait
+from tests.sim.loop import Killed, SimLoop, Worker, wait
 from tests.sim.objects import StoreClient
 
 FIRST_DEAD_MAN_S = 900.0
@@ -42,6 +42,7 @@ class Surroundings(Protocol):
     async def beat(self, node: "SimNode", message: Beat) -> Directive: ...
     def store_client(self, node: "SimNode") -> StoreClient: ...
     def plan_of(self, job_id: str) -> Plan: ...
+    def contended(self, job_id: str) -> bool: ...
     def end_machine(self, machine_id: str) -> None: ...
     def note(self, what: str, **data: object) -> None: ...
     def fell_back(self, node: "SimNode", copy: Copy) -> None: ...
@@ -123,6 +124,9 @@ class SimNode:
         elif state == wire.JOB_LEASE_LOST:
             self.around.chaos.reached("a run lease ran out")
 
+    def step_by_step(self, copy: Copy) -> bool:
+        return self.random.random() < 0.1 or self.around.contended(copy.order.job_id)
+
     def fell_back(self, copy: Copy) -> None:
         self.around.fell_back(self, copy)
 
@@ -137,7 +141,7 @@ class SimNode:
 
     def gate(self) -> None:
         """The same for blocking code."""
-        while self.alive and self.now_s < self.paused_until_s:
+        while self.alive and self.now_s < self.paused_until_s and Worker.current is not None:
             wait(self.paused_until_s - self.now_s + 0.001)
         if not self.alive:
             raise Killed

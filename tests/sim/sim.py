@@ -269,6 +269,13 @@ class Sim:
     def plan_of(self, job_id: str) -> Plan:
         return self.plans[job_id]
 
+    def contended(self, job_id: str) -> bool:
+        """Whether more than one placement may touch the job's objects."""
+        if self.chaos.calm:
+            return False
+        placements = [p for p in self.truth.placements.values() if p.job_id == job_id]
+        return sum(p.state in ("ready", "active", "draining", "releasing") for p in placements) != 1
+
     def end_machine(self, machine_id: str) -> None:
         self.world.terminate(machine_id, EndedBy.NODE)
 
@@ -487,7 +494,6 @@ def simulation(settings: Settings, *, echo: bool = False) -> Iterator[Sim]:
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="sim-", dir=memory if memory.is_dir() else None))
     sim = Sim(settings, folder, echo=echo)
-    SimThread.loop, SimThread.tasks = sim.loop, set()
     nonces = sim.chaos.random("nonces")
     structlog.configure(processors=[sim.logged], cache_logger_on_first_use=False)
     try:
