@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SEED ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-slow exhaustive mutation check format lock docs clean
+.PHONY: setup demo test test-fast test-slow exhaustive sim sim-replay mutants mutation check format lock docs clean
 
 setup: $(READY)
 
@@ -34,6 +34,15 @@ test-slow: $(READY)
 
 exhaustive: $(READY)
 	$(PYTEST) -m "not gpu" -n 2 -q tests/exhaustive
+
+sim: $(READY)
+	$(BIN)/python -m tests.sim run --seeds $(or $(SEEDS),200) --start $(or $(START),0) --hours $(or $(HOURS),1) $(if $(MUTANT),--mutant $(MUTANT))
+
+sim-replay: $(READY)
+	$(BIN)/python -m tests.sim replay --seed $(SEED) --hours $(or $(HOURS),1) $(if $(MUTANT),--mutant $(MUTANT))
+
+mutants: $(READY)
+	$(BIN)/python -m tests.sim mutants
 
 mutation: $(READY)
 	nice -n 10 $(BIN)/python -m tests.exhaustive.mutation

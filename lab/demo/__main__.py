@@ -31,6 +31,8 @@ def main() -> int:
     )
     chosen = options.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A shell that starts us in the background lets us ignore Ctrl-C; our children must be ended all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     console = Console(width=None if sys.stdout.isatty() else 140)
     chosen.dir.mkdir(parents=True, exist_ok=True)
     try:
