@@ -1,15 +1,24 @@
 """Every case of a scenario, one mode at a time: where to strike, and with what.
 
-effects    the daemon dies before and after each effect, and is started again at once
-outages    the same, and nobody starts it again for a quarter of an hour: agents lose their leases
-points     it dies between an intent and its effects, and between a decision and the pass that plans it
-pairs      it dies at each effect, and again at each one after that
-twice      each effect, and all of them, done twice in a row
-failures   each effect ends in each error that there is, with the deed done, not done, or done later
-replies    each effect is answered late, with the deed at the start or at the end
+Deaths of the daemon:
+
+    effects        before and after each effect; another one is started at once
+    outages        the same, and nobody starts another one for a quarter of an hour: agents lose their leases
+    points         between an intent and its effects, and between a decision and the pass that plans it
+    pairs          at each effect, and again at each one after that
+    mixed          an effect fails as in `failures`, and the daemon dies at each effect after that
+    together       the effects of a pass have all been done and no outcome is written yet
+
+Outcomes of effects:
+
+    twice          each effect, and all of them, done twice in a row
+    failures       each fails once in each sort of way: refused, unheard and not done, unheard and done
+    every_failure  each ends in each error of the closed set, in a time-out, in a bug; deeds are done, not done, or late
+    ahead          each fence is told that HEAD is newer than the rows; a person clears the latch
+    replies        each is answered late, with the deed at the start or at the end
+    listings       each list of the collector fails, comes two passes late, or is the last thing that a daemon sees
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
@@ -17,9 +26,10 @@ from tests.exhaustive.harness import Broken, Harness
 from tests.exhaustive.mischief import (
     AHEAD,
     EVERY,
+    EVERY_FAILURE,
     FAILURES,
     LISTING_FAILS,
-    MORE_FAILURES,
+    Fail,
     Kill,
     Mischief,
     Point,
@@ -31,7 +41,6 @@ from tests.exhaustive.scenarios import Scenario
 
 OUTAGE_S = 900.0
 DEEDS = (False, True)
-LOOK_UPS = 3
 
 
 class Recorded:
@@ -150,24 +159,19 @@ def together(run: Recorded) -> Iterator[Case]:
 
 
 def failures(run: Recorded) -> Iterator[Case]:
-    """See the module. A node that is looked up again and again is failed a few times only."""
-    looked_up: Counter[str] = Counter()
-    for number in run.effects():
-        call = run.end.calls[number]
-        looked_up[call.subject] += call.kind == "find"
-        if call.kind != "find" or looked_up[call.subject] <= LOOK_UPS:
-            for failure in FAILURES[call.kind]:
-                yield run, {number: failure}
-
-
-def more_failures(run: Recorded) -> Iterator[Case]:
     """See the module."""
-    few = {str(mischief) for _, mischief in failures(run)}
+    yield from _failing(run, FAILURES)
+
+
+def every_failure(run: Recorded) -> Iterator[Case]:
+    """See the module."""
+    yield from _failing(run, EVERY_FAILURE)
+
+
+def _failing(run: Recorded, failures_of: Mapping[str, tuple[Fail, ...]]) -> Iterator[Case]:
     for number in run.effects():
-        kind = run.end.calls[number].kind
-        for failure in (*FAILURES[kind], *MORE_FAILURES[kind]):
-            if str({number: failure}) not in few:
-                yield run, {number: failure}
+        for failure in failures_of[run.end.calls[number].kind]:
+            yield run, {number: failure}
 
 
 def ahead(run: Recorded) -> Iterator[Case]:
@@ -206,7 +210,7 @@ MODES: Mapping[str, Callable[[Recorded], Iterator[Case]]] = {
         twice,
         together,
         failures,
-        more_failures,
+        every_failure,
         ahead,
         replies,
         listings,

@@ -274,7 +274,7 @@ def test_an_end_that_fails_says_why(
 def test_how_old_an_answer_is() -> None:
     assert Sweep(5).unasked(10) == ""
     assert Sweep(error="503").unasked(10) == "never listed, since then: 503"
-    assert Sweep(60_000, error="503").unasked(150_000) == "listed 1m30s ago, since then: 503"
+    assert Sweep(60_000, error="503").unasked(7_260_000) == "listed 2h ago, since then: 503"
 
 
 def test_the_last_looks_told_without_asking(harness: Harness, collector: Collector) -> None:

@@ -15,6 +15,11 @@ def test_every_effect_fails_once(name: str) -> None:
     told(name, "failures")
 
 
+@SHORT
+def test_every_effect_fails_in_every_way(name: str) -> None:
+    told(name, "every_failure")
+
+
 @LIVES
 def test_a_latch_set_by_a_lie_and_cleared(name: str) -> None:
     told(name, "ahead")
@@ -32,13 +37,13 @@ def test_lists_that_fail_or_are_old(name: str) -> None:
 
 @pytest.mark.slow
 @LIVES
-@pytest.mark.parametrize("mode", ["more_failures", "replies"])
+@pytest.mark.parametrize("mode", ["every_failure", "replies"])
 def test_everything_else(name: str, mode: str) -> None:
     told(name, mode)
 
 
 @pytest.mark.slow
 @LIVES
-@pytest.mark.parametrize("mode", ["twice", "failures", "more_failures", "replies", "listings"])
+@pytest.mark.parametrize("mode", ["twice", "every_failure", "replies", "listings"])
 def test_while_the_collector_sweeps(name: str, mode: str) -> None:
     told(name, mode, sweep=True)

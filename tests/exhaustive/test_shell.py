@@ -15,7 +15,7 @@ from broker.store.memory import Launch
 from lab.faults import Fault, FaultKind
 from tests.exhaustive.cases import calm
 from tests.exhaustive.harness import Harness, Watched
-from tests.exhaustive.mischief import AHEAD, FAILURES, Fail, Mischief
+from tests.exhaustive.mischief import AHEAD, EVERY_FAILURE, Fail, Mischief
 from tests.exhaustive.rows import Disk
 from tests.exhaustive.scenarios import AWS_FAR, AWS_NEAR, GCP, SCENARIOS, Scenario
 
@@ -53,7 +53,7 @@ def kinds(harness: Harness, after: int = 0) -> list[str]:
 
 
 def failure(kind: str, name: str, deed: str = "none") -> Fail:
-    return next(f for f in FAILURES[kind] if (f.name, f.deed) == (name, deed))
+    return next(f for f in EVERY_FAILURE[kind] if (f.name, f.deed) == (name, deed))
 
 
 # -- how often --------------------------------------------------------------------------------------------------------
