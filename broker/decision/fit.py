@@ -13,6 +13,9 @@ from broker.core.spec import GpuRequest, JobSpec
 from broker.core.time import format_duration
 from broker.policy.schema import Policy
 
+# A poll that began a moment ago on a clock that is being slewed is no sign of anything.
+_CLOCK_SLACK_MS = 5_000
+
 
 class Stage(IntEnum):
     """How far an offer came before it was refused."""
@@ -79,6 +82,8 @@ def refuse_quote(quote: Quote, quarantined: str | None, now_ms: int, max_age_s: 
     """Why a price justifies nothing voluntary, or empty."""
     if quarantined is not None:
         return f"its newest price is in quarantine: {quarantined}"
+    if quote.observed_at_ms > now_ms + _CLOCK_SLACK_MS:
+        return "its price was seen at a time that is still to come: a clock has been set back"
     age_s = quote.age_s(now_ms)
     if age_s > max_age_s:
         return (

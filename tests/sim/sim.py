@@ -130,6 +130,8 @@ class Sim:
         self._opened = 0
         self._failed = asyncio.Event()
         self._disowned: set[str] = set()
+        self.orphans: set[str] = set()
+        self.cleared = False
         (folder / "policies").mkdir(parents=True)
         numbers = self.policy
         (folder / "policies" / "sim.yaml").write_text(
@@ -430,6 +432,7 @@ class Sim:
                 latched = tx.switch(REPORT_ONLY)
             if latched:
                 await daemon.auditor.clear("olga", "looked")
+                self.cleared = True
 
     async def some_daemon(self) -> SimDaemon:
         """One that is up, perhaps only after a while."""

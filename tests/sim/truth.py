@@ -104,6 +104,9 @@ class Truth:
         new = [v for v in saved if isinstance(v, Placement) and v.id not in self.placements]
         for value in saved:
             self._row(value)
+        for value in saved:
+            if isinstance(value, Placement) and value.state == PlacementState.GONE:
+                self._whole(value)
         for placement in new:
             decision = next((d for d in decisions if d.id == placement.decision_id), None)
             self._intended(placement, decision, daemon)
@@ -149,14 +152,6 @@ class Truth:
             states = {n.state for n in self.nodes.values() if n.placement_id == after.id}
             if NodeState.GONE in states and len(states) > 1:
                 self.sim.chaos.reached("a gang was released because one node failed")
-        if isinstance(after, Placement) and after.state == PlacementState.GONE:
-            left = [
-                n.token
-                for n in self.nodes.values()
-                if n.placement_id == after.id and n.state != NodeState.GONE
-            ]
-            if left:
-                self.sim.violate("I15 all or none", f"{after.id} is gone and {left} are not")
         if isinstance(after, Placement) and after.state == PlacementState.ACTIVE:
             head = self.head(after.job_id)
             nodes = [n for n in self.nodes.values() if n.placement_id == after.id]
@@ -176,10 +171,16 @@ class Truth:
                     "I17 finished", f"{after.id} succeeded; HEAD holds step {head.step} of {plan.total_steps}"
                 )
 
+    def _whole(self, placement: Placement) -> None:
+        nodes = [n for n in self.nodes.values() if n.placement_id == placement.id]
+        left = [n.token for n in nodes if n.state != NodeState.GONE]
+        if left:
+            self.sim.violate("I15 all or none", f"{placement.id} is gone and {left} are not")
+
     def _node_gone(self, before: Node, after: Node) -> None:
         """A row may close only on the cloud's word, said often enough, and when no request can arrive any more."""
-        refused = after.reason.startswith("refused")
-        if before.state == NodeState.UNKNOWN and not refused and before.create_sent_at_ms is not None:
+        said = after.reason.startswith(("refused", "ended by"))
+        if before.state == NodeState.UNKNOWN and not said and before.create_sent_at_ms is not None:
             waited_s = (after.state_since_ms - before.create_sent_at_ms) / 1000
             if waited_s <= self.sim.rules.forget_after_s and not self.sim.clock_was_wrong:
                 self.sim.violate(
@@ -190,6 +191,7 @@ class Truth:
                 continue
             if before.state in (NodeState.INTENDED, NodeState.UNKNOWN):
                 self.sim.chaos.reached("a row was given up and its machine exists")
+                self.sim.orphans.add(after.token)
                 continue
             denied = self.sim.clouds[machine.cloud].denied.get(machine.id, 0)
             if denied < self.sim.rules.gone_confirmations:
@@ -356,6 +358,7 @@ class Truth:
             and (row is None or row.state == NodeState.GONE)
         ):
             self.sim.chaos.reached("a create arrived after its row was closed")
+            self.sim.orphans.add(deed.token)
 
     def _asked(self, deed: Deed, row: Node | None) -> None:
         sim, now_s = self.sim, self.sim.loop.now_s
@@ -398,7 +401,9 @@ class Truth:
         copy = sim.training_on(deed.token)
         if copy is None or copy.generation != self.head(copy.order.job_id).generation:
             return
-        if not sim.was_disowned(deed.token):
+        if row is None and sim.cleared:
+            sim.chaos.reached("a node that the restored rows do not know was ended on an operator's word")
+        elif not sim.was_disowned(deed.token):
             sim.violate("I4 collector", f"it ends {deed.token}, which runs the current generation")
 
     # -- time ---------------------------------------------------------------------------------------------------------
