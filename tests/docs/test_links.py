@@ -10,7 +10,7 @@ from tests.docs.pages import ROOT, anchors, links, pages
 
 PAGES = pages()
 _PAGE_IN_SOURCE = re.compile(r"(?<![\w/])(?:docs/[\w./-]+|[A-Z]+)\.md\b")
-_NOT_OURS = re.compile(r"/work/|/root/|/home/\w|/tmp/pytest|site-packages|\.pyenv")
+_NOT_OURS = re.compile(rf"{re.escape(str(ROOT))}/|/root/|/home/\w|/tmp/pytest|site-packages|\.pyenv")
 
 
 def relative(page: Path) -> str:
