@@ -39,7 +39,7 @@ sim: $(READY)
 	$(BIN)/python -m tests.sim run --seeds $(or $(SEEDS),200) --start $(or $(START),0) --hours $(or $(HOURS),1) $(if $(MUTANT),--mutant $(MUTANT))
 
 sim-replay: $(READY)
-	$(BIN)/python -m tests.sim replay --seed $(SEED) --hours $(or $(HOURS),1) $(if $(MUTANT),--mutant $(MUTANT))
+	$(BIN)/python -m tests.sim replay --seed $(SEED) --hours $(or $(HOURS),1) $(if $(MUTANT),--mutant $(MUTANT)) $(if $(WITHOUT),--without $(WITHOUT))
 
 mutants: $(READY)
 	$(BIN)/python -m tests.sim mutants

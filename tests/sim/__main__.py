@@ -11,13 +11,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from tests.sim.faults import Kind
 from tests.sim.mutants import MUTANTS
+from tests.sim.pool import Task, results
 from tests.sim.reached import REQUIRED, missing
 from tests.sim.run import Result, run_seed
 from tests.sim.shrink import shrink
@@ -56,25 +56,10 @@ def main() -> int:
     return _mutants(options)
 
 
-Task = tuple[Settings, str | None]
-
-
-def _one(task: Task) -> Result:
-    settings, mutant = task
-    with MUTANTS[mutant].applied() if mutant else nullcontext():
-        return run_seed(settings)
-
-
 def _settings(options: argparse.Namespace, seed: int) -> Settings:
     return Settings(
         seed, options.hours, also=MUTANTS[options.mutant].faults if options.mutant else frozenset()
     )
-
-
-def _results(tasks: list[Task], workers: int) -> Iterator[Result]:
-    # Always in a process of its own: a mutant must not outlive its run.
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        yield from pool.imap_unordered(_one, tasks)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -82,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     counts: Counter[Kind] = Counter()
     reached: Counter[str] = Counter()
     began_s, simulated_s, done, failed = time.monotonic(), 0.0, 0, None
-    for result in _results([(_settings(options, seed), options.mutant) for seed in seeds], options.workers):
+    for result in results([(_settings(options, seed), options.mutant) for seed in seeds], options.workers):
         counts += result.counts
         reached += result.sometimes
         simulated_s += result.simulated_s
@@ -150,13 +135,12 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _mutants(options: argparse.Namespace) -> int:
     survivors = []
-    for name, mutant in MUTANTS.items():
-        if options.only not in (None, name):
-            continue
+    tried = {name: MUTANTS[name] for name in MUTANTS if options.only in (None, name)}
+    for name, mutant in tried.items():
         began_s = time.monotonic()
         seeds = (*mutant.seeds, *range(options.seeds))
         tasks: list[Task] = [(Settings(seed, mutant.hours, also=mutant.faults), name) for seed in seeds]
-        caught = next((r for r in _results(tasks, options.workers) if not r.ok), None)
+        caught = next((r for r in results(tasks, options.workers) if not r.ok), None)
         took_s = time.monotonic() - began_s
         if caught is None:
             survivors.append(name)
@@ -164,7 +148,7 @@ def _mutants(options: argparse.Namespace) -> int:
         else:
             print(f"{name:28} seed {caught.seed:4}, {took_s:5.1f} s: {caught.text[:110]}", flush=True)
     print(
-        f"{len(survivors)} of {len(MUTANTS)} mutants survived"
+        f"{len(survivors)} of {len(tried)} mutants survived"
         + (f": {', '.join(survivors)}" if survivors else "")
     )
     return 1 if survivors else 0

@@ -6,7 +6,7 @@ of it goes on, what was on the wire may arrive.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 from broker.checkpoint.commits import CheckpointStore
 from broker.core.errors import LeaseLost, StoreError
 from broker.core.model import Decision, Event, Job, Node, Placement
-from broker.core.offer import MarketSnapshot
+from broker.core.offer import MarketSnapshot, Quote
 from broker.core.ports import Ids, LaunchRequest
 from broker.decision.subject import Caps, Timing
 from broker.market.poller import Poller
@@ -79,6 +79,7 @@ class Around(Protocol):
     ) -> None: ...
     def crash_armed(self, point: str) -> bool: ...
     def disk_is_full(self) -> bool: ...
+    def prices_taken_in(self, now: Mapping[str, Quote], odd: set[str]) -> None: ...
     def daemon_failed(self, daemon: "SimDaemon", error: BaseException) -> None: ...
 
 
@@ -321,7 +322,10 @@ class SimDaemon:
                 before = len(self.around.whole_polls[cloud])
                 await self.poller.poll_now(cloud)
                 if len(self.around.whole_polls[cloud]) > before:
-                    self.around.clouds[cloud].odd = self.clouds[cloud].odd
+                    before_odd, odd = self.around.clouds[cloud].odd, self.clouds[cloud].odd
+                    self.around.clouds[cloud].odd = odd
+                    # A reading that is wrong twice in a row counts as confirmed: nobody could know better.
+                    self.around.prices_taken_in(self.history.now(), odd - before_odd)
             await asyncio.sleep(POLL_EVERY_S)
 
     # -- what parts ask of each other ---------------------------------------------------------------------------------

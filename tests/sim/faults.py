@@ -62,7 +62,7 @@ class Kind(StrEnum):
 PER_CALL = {
     Kind.REQUEST_LOST: 0.02,
     Kind.REPLY_LOST: 0.03,
-    Kind.LATE: 0.02,
+    Kind.LATE: 0.04,
     Kind.DUPLICATE: 0.02,
     Kind.THROTTLED: 0.02,
     Kind.HTTP_500: 0.02,
@@ -86,7 +86,7 @@ PER_CALL = {
 EVERY_S = {
     Kind.EXPIRED: 2400,
     Kind.STOCK: 400,
-    Kind.PRICE_JUMP: 300,
+    Kind.PRICE_JUMP: 120,
     Kind.FEED_STOPS: 1800,
     Kind.RECLAIM: 1200,
     Kind.NOTICE: 1200,

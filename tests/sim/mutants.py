@@ -28,6 +28,7 @@ class Mutant:
         broken: From the real function to the broken one.
         faults: Kinds that it takes; they are on in every seed.
         seeds: Seeds that are known to find it, tried first.
+        also: A second line to break, where either alone holds.
     """
 
     what: str
@@ -36,13 +37,15 @@ class Mutant:
     faults: frozenset[Kind] = frozenset()
     seeds: tuple[int, ...] = ()
     hours: float = 1.0
+    also: tuple[tuple[str, Break], ...] = ()
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """While this lasts, the broker is broken."""
         with ExitStack() as stack:
-            owner, name = _owner(self.where)
-            stack.enter_context(patch.object(owner, name, self.broken(getattr(owner, name))))
+            for where, broken in ((self.where, self.broken), *self.also):
+                owner, name = _owner(where)
+                stack.enter_context(patch.object(owner, name, broken(getattr(owner, name))))
             yield
 
 
@@ -378,27 +381,33 @@ MUTANTS: dict[str, Mutant] = {
     "one_denial": Mutant("a cloud is believed at its first word", "broker.migration.reconcile.settle_find", _one_denial, frozenset({Kind.OMITTED, Kind.NODE_CUT})),
     "errors_are_denials": Mutant("a cloud that does not answer has denied", "broker.migration.reconcile.settle_find", _errors_are_denials),
     "no_fence": Mutant("a placement trains before HEAD is its own", "broker.migration.reconcile.Reconciler._fence", _no_fence),
-    "blind_write": Mutant("HEAD is written without a condition", "broker.wire.head.swap_head", _blind_write, frozenset({Kind.CAS_REPLY_LOST})),
-    "blind_commit": Mutant("a commit writes HEAD without a condition", "broker.wire.commit.swap_head", _blind_write, frozenset({Kind.NODE_CUT})),
+    "blind_write": Mutant("HEAD is written without a condition", "broker.wire.head.swap_head", _blind_write, faults=frozenset({Kind.CAS_REPLY_LOST, Kind.PRICE_JUMP, Kind.STORE_SLOW})),
+    "blind_commit": Mutant("a commit writes HEAD without a condition", "broker.wire.commit.swap_head", _blind_write, faults=frozenset({Kind.NODE_CUT, Kind.PRICE_JUMP, Kind.STORE_SLOW})),
     "one_nonce": Mutant("all versions of HEAD have one nonce", "broker.wire.commit.swap_head", _one_nonce, frozenset({Kind.CAS_REPLY_LOST, Kind.NODE_CUT})),
     "lost_reply_is_yes": Mutant("a commit whose reply was lost is taken for done", "broker.wire.commit.swap_head", _believes_lost_reply, frozenset({Kind.CAS_REPLY_LOST})),
     "fence_forgets": Mutant("a fence drops the last commit", "broker.checkpoint.commits.fence", _fence_keeps_no_commit),
-    "commit_without_right": Mutant("a commit takes whatever generation HEAD has", "tests.sim.copy.write_commit", _commits_without_the_right, frozenset({Kind.NODE_CUT})),
+    "commit_without_right": Mutant("a commit takes whatever generation HEAD has", "tests.sim.copy.write_commit", _commits_without_the_right, faults=frozenset({Kind.NODE_CUT, Kind.PRICE_JUMP, Kind.STORE_SLOW})),
     "restore_unverified": Mutant("a restore compares no hash", "broker.wire.restore._fetch", _restore_unverified, frozenset({Kind.CORRUPT, Kind.RECLAIM})),
     "retention_eats": Mutant("retention deletes a chunk that is needed", "tests.sim.copy.retain", _retain_too_much_gone),
     "generation_reused": Mutant("two placements are granted one generation", "broker.migration.handover._grant", _grants_before_drained),
-    "no_collector": Mutant("nobody looks for orphans", "broker.migration.collect.Collector.one_pass", lambda real: _nothing, frozenset({Kind.LATE})),
+    "no_collector": Mutant("nobody looks for orphans", "broker.migration.collect.Collector.one_pass", lambda real: _nothing, faults=frozenset({Kind.LATE, Kind.CAPACITY, Kind.QUOTA, Kind.PRICE_JUMP, Kind.RECLAIM})),
     "rows_first": Mutant("the collector reads rows before the cloud", "broker.migration.collect.Collector._look", _rows_first, frozenset({Kind.CLOCK, Kind.RECLAIM, Kind.LATE})),
-    "no_grace": Mutant("the collector ends what has just been made", "broker.migration.collect.orphans", _no_grace),
+    "no_grace": Mutant("the collector ends what has just been made", "broker.migration.collect.orphans", _no_grace, faults=frozenset({Kind.LATE, Kind.CAPACITY, Kind.QUOTA, Kind.PRICE_JUMP, Kind.RECLAIM})),
     "restored_kills": Mutant("a restored database ends what it does not know", "broker.migration.audit.Log.foreign", _never_foreign, frozenset({Kind.RESTORE, Kind.PRICE_JUMP})),
     "no_latch": Mutant("report-only is never latched", "broker.migration.collect.latch_report_only", _no_latch, frozenset({Kind.RESTORE})),
     "no_first_look": Mutant("a daemon starts without looking at the HEADs", "broker.migration.auditor.Auditor.look_first", lambda real: _no_first_look, frozenset({Kind.RESTORE})),
     "epoch_unchecked": Mutant("a replaced daemon goes on writing", "broker.store.state.check_lease", _returns(None), frozenset({Kind.TWO_DAEMONS})),
     "no_recovery_cap": Mutant("recoveries are not capped", "broker.migration.decide.Decider._too_many_recoveries", _returns(None), frozenset({Kind.STORM, Kind.RECLAIM})),
-    "no_cooldown": Mutant("the cooldown is ignored", "broker.decision.limits._cooldown", _no_cooldown),
-    "no_move_limits": Mutant("moves are not limited", "broker.decision.plan.move_limits", _limits_ignored),
+    "no_cooldown": Mutant("the cooldown is ignored", "broker.decision.limits._cooldown", _no_cooldown, faults=frozenset({Kind.PRICE_JUMP})),
+    "no_move_limits": Mutant("moves are not limited", "broker.decision.plan.move_limits", _limits_ignored, faults=frozenset({Kind.PRICE_JUMP})),
     "no_caps": Mutant("the caps of the deployment are ignored", "broker.decision.choose.refuse_rate", _returns(""), frozenset({Kind.PRICE_JUMP})),
     "partial_poll": Mutant("a poll that broke off is believed", "broker.market.reader.Reader._run", _whatever_came, frozenset({Kind.PARTIAL_PAGE, Kind.PRICE_JUMP})),
     "no_quarantine": Mutant("every price is believed", "broker.market.quarantine.doubt_price", _believes_everything, frozenset({Kind.GLITCH})),
-    "stale_prices": Mutant("the age and doubt of a price do not matter", "broker.decision.choose.refuse_quote", _returns(""), frozenset({Kind.FEED_STOPS, Kind.PRICE_JUMP})),
+    "stale_prices": Mutant(
+        "neither the age of a price nor the hold matters; either alone keeps stale prices from moving a job",
+        "broker.decision.moving.refuse_quote",
+        _returns(""),
+        faults=frozenset({Kind.FEED_STOPS, Kind.PRICE_JUMP}),
+        also=(("broker.decision.plan.hold_reason", _returns(Reason("migrate.hold", True, "ignored"))),),
+    ),
 }  # fmt: skip

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from broker.core.errors import AuthError, BrokerError
 from broker.core.model import Job, JobState, NodeState, PlacementState
+from broker.core.offer import Quote
 from broker.core.spec import Checkpoint, GpuRequest, JobSpec, Resources
 from broker.decision.subject import Caps
 from broker.jobs.submit import submit
@@ -219,6 +220,13 @@ class Sim:
             else:
                 self.truth.paused_since_s = since
         self.truth.rows(daemon, saved, events, decisions)
+
+    def prices_taken_in(self, now: Mapping[str, Quote], odd: set[str]) -> None:
+        """After a whole poll: a reading that was wrong once is not what the market believes."""
+        for key in sorted(odd & now.keys()):
+            true = {change.price_micro_usd_h for change in self.world.pools[key].changes}
+            if now[key].price_micro_usd_h not in true:
+                self.violate("I9 prices", f"{key} is believed to cost {now[key].price_micro_usd_h}, a glitch")
 
     def crash_armed(self, point: str) -> bool:
         if self.chaos.calm or not self.armed or not point.startswith(self.armed[0]):

@@ -1,0 +1,25 @@
+"""Many seeds in processes of their own: a mutant must not outlive its run, and two cores are two cores."""
+
+import multiprocessing
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+from tests.sim.mutants import MUTANTS
+from tests.sim.run import Result, run_seed
+from tests.sim.sim import Settings
+
+# What to run, and the mutant it is run with.
+Task = tuple[Settings, str | None]
+
+
+def one(task: Task) -> Result:
+    """One seed, in whatever process this is."""
+    settings, mutant = task
+    with MUTANTS[mutant].applied() if mutant else nullcontext():
+        return run_seed(settings)
+
+
+def results(tasks: list[Task], workers: int) -> Iterator[Result]:
+    """As they come."""
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap_unordered(one, tasks)
