@@ -18,6 +18,7 @@ from broker.core.model import Decision, Event, Job, Node, NodeState, Placement, 
 from broker.core.offer import Offer
 from broker.store.access import SWITCHES, Project, Switch
 from broker.store.memory import AnyHold, Launch, Wish
+from broker.store.rows import CAUGHT_UP
 
 _NO_DEADLINE = (PlacementState.ACTIVE, PlacementState.GONE)
 
@@ -98,6 +99,15 @@ class Tx:
             if placement_id in (None, n.placement_id) and not (open_only and n.state == NodeState.GONE)
         ]
 
+    def nodes_of_open_placements(self) -> list[Node]:
+        return [node for p in self.placements(open_only=True) for node in self.nodes(placement_id=p.id)]
+
+    def placements_that_ended(self, reason: str) -> dict[str, int]:
+        jobs = {job.id for job in self.jobs(open_only=True)}
+        return Counter(
+            p.job_id for p in self.placements() if p.reason.startswith(reason) and p.job_id in jobs
+        )
+
     def node(self, token: str) -> Node | None:
         return self._disk.nodes.get(token)
 
@@ -151,7 +161,7 @@ class Tx:
         return self._disk.events[seq - 1].kind if 0 < seq <= len(self._disk.events) else None
 
     def caught_up_to(self) -> int:
-        return 0  # nobody restores a database here
+        return max((event.seq for event in self._disk.events if event.kind == CAUGHT_UP), default=0)
 
     def save_decision(self, decision: Decision) -> None:
         self._disk.decisions[decision.id] = decision
@@ -185,6 +195,9 @@ class Tx:
 
     def switches(self) -> list[Switch]:
         return sorted(self._disk.switches.values(), key=lambda switch: switch.name)
+
+    def switched_on(self) -> set[str]:
+        return {name for name, switch in self._disk.switches.items() if switch.value}
 
     def switch(self, name: str) -> bool:
         assert name in SWITCHES, name

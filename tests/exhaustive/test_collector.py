@@ -12,6 +12,7 @@ from broker.core.model import EndedBy, Event, NodeState, Segment
 from broker.core.ports import CloudNode, LaunchRequest
 from broker.migration.collect import Collector, Sweep
 from broker.store.access import REPORT_ONLY
+from broker.store.rows import CAUGHT_UP
 from lab.faults import Fault, FaultKind
 from tests.exhaustive.harness import Harness
 from tests.exhaustive.scenarios import AWS_FAR, GCP, Scenario
@@ -209,6 +210,18 @@ def test_a_machine_of_an_event_that_was_no_intent_latches_too(harness: Harness, 
     later(harness, GRACE_S + 1)
     sweep(collector)
     assert harness.disk.switches[REPORT_ONLY].value
+
+
+def test_what_was_made_before_an_accepted_gap_in_the_log_is_ended(
+    harness: Harness, collector: Collector
+) -> None:
+    stranger = plant(harness, seq=1)
+    with harness.store.write() as tx:
+        tx.emit(Event(CAUGHT_UP, harness.clock.now_ms(), actor="ada"))
+    later(harness, GRACE_S + 1)
+    sweep(collector)
+    assert REPORT_ONLY not in harness.disk.switches
+    assert stranger.provider_id not in billed(harness)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.core.model import JobState, NodeState, PlacementState, Purpose
-from broker.core.ports import CloudState
+from broker.core.model import Job, JobState, Node, NodeState, Placement, PlacementState, Purpose
+from broker.core.ports import CloudState, LaunchRequest
 from broker.migration.effects import CreateNode, DeleteNode, Fence, FindNode
 from broker.migration.reconcile import RETRY_S, as_cloud_node, load
+from broker.migration.view import START_FAILED
 from broker.store.access import PAUSED, REPORT_ONLY
 from broker.store.memory import Launch
 from lab.faults import Fault, FaultKind
@@ -199,6 +200,36 @@ def test_a_cloud_that_is_no_longer_configured_answers_nothing() -> None:
     assert (node.state, node.reason) == (NodeState.UNKNOWN, said)
 
 
+def test_a_request_is_made_of_the_rows_of_its_node() -> None:
+    harness = begun()
+    asked: list[tuple[str, str, str]] = []
+
+    def launch(node: Node, placement: Placement, job: Job) -> LaunchRequest:
+        asked.append((node.token, placement.id, job.id))
+        return harness.launch(node, placement, job)
+
+    shell(harness).launch = launch
+    harness.turn()
+    harness.turn()
+    (node,) = harness.disk.nodes.values()
+    assert asked == [(node.token, node.placement_id, harness.job_id)]
+
+
+def test_a_node_is_looked_up_where_it_was_asked_for() -> None:
+    harness = begun(faults=(Fault("aws", "create", FaultKind.REQUEST_LOST),))
+    asked: list[tuple[str, str, str]] = []
+
+    def find(token: str, region: str, zone: str) -> None:
+        asked.append((token, region, zone))
+
+    harness.clouds["aws"].find = find  # type: ignore[method-assign]
+    harness.turn()
+    harness.turn()
+    one_pass(harness)
+    (node,) = harness.disk.nodes.values()
+    assert asked == [(node.token, "us-east-1", "use1-az6")]
+
+
 @pytest.mark.parametrize("effect", [CreateNode("bk-none"), FindNode("bk-none"), DeleteNode("bk-none")])
 def test_an_effect_without_rows_does_nothing(effect: Any) -> None:
     harness = begun()
@@ -274,13 +305,38 @@ def test_what_a_pass_sees() -> None:
         seen = load(tx, 5, harness.rules)
     assert (seen.now_ms, seen.paused, seen.report_only) == (5, True, False)
     assert set(seen.nodes) == set(harness.disk.nodes)
-    assert seen.start_failures == {harness.job_id: 0}
+    assert not any(seen.start_failures.values())
     with harness.store.write() as tx:
         tx.set_switch(PAUSED, False)
         tx.set_switch(REPORT_ONLY, True)
     with harness.store.read() as tx:
         seen = load(tx, 5, harness.rules)
     assert (seen.paused, seen.report_only) == (False, True)
+
+
+def test_a_pass_does_not_see_what_is_over() -> None:
+    harness = until(begun(faults=(Fault("aws", "create", FaultKind.CAPACITY),)), PlacementState.ACTIVE)
+    first, second = harness.placements()
+    assert first.state == PlacementState.GONE
+    with harness.store.read() as tx:
+        seen = load(tx, 5, harness.rules)
+    assert set(seen.placements) == {second.id}
+    assert {node.placement_id for node in seen.nodes.values()} == {second.id}
+
+
+def test_starts_that_failed_are_counted_by_job() -> None:
+    harness = until(begun(), PlacementState.ACTIVE)
+    (placement,) = harness.placements()
+    failed = {"state": PlacementState.GONE, "reason": f"{START_FAILED}: no disk"}
+    harness.disk.jobs["a"] = replace(harness.job, id="a")
+    for job_id, count in (("a", 2), (harness.job_id, 1)):
+        for attempt in range(7, 7 + count):
+            name = f"{job_id}-p{attempt}"
+            harness.disk.placements[name] = replace(
+                placement, id=name, job_id=job_id, attempt=attempt, **failed
+            )
+    with harness.store.read() as tx:
+        assert load(tx, 5, harness.rules).start_failures == {"a": 2, harness.job_id: 1}
 
 
 def test_a_final_job_is_seen_as_long_as_it_has_a_placement() -> None:
@@ -310,3 +366,34 @@ def test_a_move_is_fenced_for_its_own_placement() -> None:
     assert fences == [f"{p.id} {p.generation}" for p in end.placements()]
     assert [p.purpose for p in end.placements()] == [Purpose.PLACE, Purpose.MOVE]
     assert Fence("a", "b", 1) == Fence("a", "b", 1)
+
+
+def test_a_fence_that_comes_too_late_latches_report_only() -> None:
+    run = calm(SCENARIOS["place"], False)
+    number = next(call.number for call in run.end.calls.values() if call.kind == "fence")
+    told = run.struck({number: AHEAD}, whole=True).disk_now().events
+    latches = [event.data for event in told if event.kind == "switch.set"]
+    assert [latch["value"] for latch in latches] == [True, False]
+    assert latches[0]["name"] == REPORT_ONLY
+    assert latches[0]["reason"] == f"job {run.end.job_id}: HEAD is ahead"
+
+
+def test_settling_waits_for_what_is_under_way() -> None:
+    harness = calm(SCENARIOS["place"], False).branch({})
+    assert harness.daemon is not None
+    reconciler, done = harness.daemon.reconciler, []
+
+    async def work() -> None:
+        await asyncio.sleep(0.01)
+        done.append(1)
+        raise RuntimeError("its failure is not the waiter's")
+
+    async def both() -> None:
+        task = asyncio.get_running_loop().create_task(work())
+        effect = FindNode("bk-1")
+        reconciler._running[effect] = task
+        task.add_done_callback(lambda _: reconciler._running.pop(effect, None))
+        await reconciler.settle_all()
+
+    asyncio.run(both())
+    assert done == [1]

@@ -8,7 +8,9 @@ from broker.core.errors import Conflict, Corrupt, StoreError
 from broker.wire.commit import write_commit
 from broker.wire.errors import Fenced
 from broker.wire.folder_store import FolderStore
+from broker.wire.head import head_key
 from broker.wire.store_client import open_store
+from tests.exhaustive.objects import MemoryCheckpoints, Objects
 
 
 @pytest.fixture
@@ -56,6 +58,58 @@ def test_an_unreadable_head_is_corrupt_and_not_absent(settings):
 def test_settings_that_describe_no_store_are_refused(settings):
     with pytest.raises(StoreError, match="without a path"):
         CheckpointStore(replace(settings, path=""))
+
+
+class Recording(Objects):
+    """Remembers in which order keys were deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deleted: list[str] = []
+
+    def delete(self, key: str) -> None:
+        self.deleted.append(key)
+        super().delete(key)
+
+
+def test_head_is_deleted_last() -> None:
+    objects = Recording()
+    store = MemoryCheckpoints(objects)
+    store.fence("train-1", 1)
+    prefix = store.prefix("train-1")
+    for name in ("A-chunk", "chunk", "manifest"):
+        objects.put(f"{prefix}/{name}", b"x")
+    store.fence("train-10", 1)
+    assert store.job_ids() == ["train-1", "train-10"]
+    assert store.delete_job("train-1") == 4
+    assert objects.deleted[-1] == head_key(prefix)
+    assert store.job_ids() == ["train-10"]
+
+
+@pytest.mark.parametrize("prefix", ["", "team", "X"])
+def test_the_race_at_the_start_is_run_under_a_key_of_its_own(settings, prefix):
+    class Keys(Objects):
+        def __init__(self):
+            super().__init__()
+            self.seen = set()
+
+        def put(self, key, data, if_match=None, if_absent=False):
+            self.seen.add(key)
+            return super().put(key, data, if_match, if_absent)
+
+    store, objects = CheckpointStore(replace(settings, prefix=prefix)), Keys()
+    store._store = objects
+    store.self_test()
+    assert objects.seen
+    assert all(key.startswith(f"{prefix}/self-test".lstrip("/")) for key in objects.seen)
+
+
+def test_no_two_fences_write_the_same_head(settings):
+    """Equal ones would have equal etags, and a writer that slept through both could swap over the newer."""
+    daemon = CheckpointStore(settings)
+    nonces = {daemon.fence(job, 1).nonce for job in ("a", "b", "c")}
+    assert len(nonces) == 3
+    assert all(len(nonce) == 32 for nonce in nonces)
 
 
 @pytest.mark.process
