@@ -4,7 +4,7 @@ An answer is computed from a read, and written only if the rows it was computed 
 never act on one picture twice.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -44,6 +44,33 @@ _LONGEST_WAIT_S = 4 * 3600
 
 
 @dataclass(frozen=True)
+class _Load:
+    """Everything that runs or is meant to, as of one moment: what caps are held against. Read once for many jobs.
+
+    Attributes:
+        policies: By job: its policy's name.
+        rates: By placement: micro-USD per hour of each of its nodes.
+    """
+
+    jobs: Sequence[Job]
+    placements: Sequence[Placement]
+    nodes: Sequence[Node]
+    policies: Mapping[str, str | None]
+    rates: Mapping[str, int]
+
+    @classmethod
+    def of(cls, tx: Tx) -> "_Load":
+        jobs, placements = tx.jobs(open_only=True), tx.placements(open_only=True)
+        return cls(
+            jobs,
+            placements,
+            tx.nodes(open_only=True),
+            {job.id: job.policy for job in jobs},
+            {p.id: p.price_micro_usd_h for p in placements},
+        )
+
+
+@dataclass(frozen=True)
 class Picture:
     """Everything one job's decision is made from, read in one transaction.
 
@@ -76,12 +103,17 @@ class Decider:
         snapshot = self.snapshot()
         with self.store.read() as tx:
             stopped = _stopped(tx)
-            jobs = queue_order(tx.jobs(open_only=True))
+            load = _Load.of(tx)
         intended = 0
-        for job in jobs:
+        for job in queue_order(load.jobs):
             if job.state == JobState.CANCELLING:
                 continue
-            intended += self._one_job(job.id, snapshot, stopped)
+            if self._one_job(job.id, snapshot, load, stopped):
+                intended += 1
+                # Only an intent adds to what runs, and nobody else writes one: between two of them nothing can
+                # make a cap look kept that is not.
+                with self.store.read() as tx:
+                    load = _Load.of(tx)
         return intended
 
     def preview(self, spec: JobSpec, project_id: str) -> Decision:
@@ -94,10 +126,11 @@ class Decider:
         now_ms = self.clock.now_ms()
         job = Job("preview", spec, project_id, "preview", now_ms, state_since_ms=now_ms, policy=policy.name)
         with self.store.read() as tx:
-            world = self._world(tx, policy, self.snapshot())
+            load = _Load.of(tx)
+        world = self._world(load, policy, self.snapshot())
         return decide(Subject(job), policy, world, "preview")[0]
 
-    def _one_job(self, job_id: str, snapshot: MarketSnapshot, stopped: str | None) -> int:
+    def _one_job(self, job_id: str, snapshot: MarketSnapshot, load: "_Load", stopped: str | None) -> int:
         with self.store.read() as tx:
             job = tx.job(job_id)
             if job is None or job.state.final or job.state == JobState.CANCELLING:
@@ -106,7 +139,7 @@ class Decider:
                 policy = self.policies.select(job.spec, job.project_id)
             except BrokerError as error:
                 policy, reason = None, str(error)
-            picture = self._picture(tx, job, policy, snapshot) if policy else None
+            picture = self._picture(tx, job, policy, self._world(load, policy, snapshot)) if policy else None
         if policy is None or picture is None:
             self._explain(job, reason if policy is None else None)
             return 0
@@ -121,16 +154,16 @@ class Decider:
                 False,
             )
         if picture.subject.active is not None:
-            self._observe(picture.subject, policy, snapshot)
+            self._observe(picture.subject, policy, load, snapshot)
         return self._keep(picture.subject, policy, decision, hold, acts)
 
-    def _observe(self, subject: Subject, chosen: Policy, snapshot: MarketSnapshot) -> None:
+    def _observe(self, subject: Subject, chosen: Policy, load: "_Load", snapshot: MarketSnapshot) -> None:
         """Let observing policies that match say what they would have done with a job that trains; nothing is done."""
         job = subject.job
         for policy in self.policies.beside(chosen, job.spec, job.project_id):
             with self.store.read() as tx:
                 wish = tx.hold(job.id, policy.name)
-                world = self._world(tx, policy, snapshot)
+            world = self._world(load, policy, snapshot)
             beside = replace(subject, hold=Hold(*wish) if wish else None)
             decision, hold = decide(beside, policy, world, f"d-{self.ids.base32(16)}")
             assert not decision.acted, f"{policy.name} observes"
@@ -151,7 +184,7 @@ class Decider:
             return None
         return f"{len(recent)} recoveries in the last hour; the cap is {self.rules.recoveries_per_hour}"
 
-    def _picture(self, tx: Tx, job: Job, policy: Policy, snapshot: MarketSnapshot) -> Picture | None:
+    def _picture(self, tx: Tx, job: Job, policy: Policy, world: World) -> Picture | None:
         """None while a landing is under way for a job that does not train: there is nothing to ask."""
         placements = tx.placements(job_id=job.id, open_only=False)
         active = next((p for p in placements if p.state == PlacementState.ACTIVE), None)
@@ -178,7 +211,7 @@ class Decider:
             handles_term=_handles_term(tx, active) if active else None,
         )
         assert last is None or last.attempt == len(placements), "attempts count every placement of the job"
-        return Picture(subject, self._world(tx, policy, snapshot), self._waits(placements, now_ms))
+        return Picture(subject, world, self._waits(placements, now_ms))
 
     def _waits(self, placements: Sequence[Placement], now_ms: int) -> str | None:
         """Why the next try has to wait: nodes that the probe refuses one after the other are paid for, too."""
@@ -192,23 +225,18 @@ class Decider:
             return None
         return f"{len(row)} nodes in a row: {row[-1].reason}; next try at {to_iso(until_ms)}"
 
-    def _world(self, tx: Tx, policy: Policy, snapshot: MarketSnapshot) -> World:
-        by_policy = {job.id: job.policy for job in tx.jobs(open_only=True)}
-        open_placements = tx.placements(open_only=True)
-        nodes = tx.nodes(open_only=True)
-        rate = {p.id: p.price_micro_usd_h for p in open_placements}
-        mine = [p for p in open_placements if by_policy.get(p.job_id) == policy.name]
+    def _world(self, load: "_Load", policy: Policy, snapshot: MarketSnapshot) -> World:
+        mine = [p for p in load.placements if load.policies.get(p.job_id) == policy.name]
+        my_rates = {p.id: load.rates[p.id] for p in mine}
         return World(
             now_ms=self.clock.now_ms(),
             snapshot=snapshot,
             egress_micro_usd_per_gib=self.egress,
             caps=self.caps,
             timing=self.timing,
-            burn_micro_usd_h=sum(rate.get(n.placement_id, 0) for n in nodes),
-            policy_burn_micro_usd_h=sum(
-                rate[n.placement_id] for n in nodes if n.placement_id in {p.id for p in mine}
-            ),
-            open_nodes=len(nodes),
+            burn_micro_usd_h=sum(load.rates.get(n.placement_id, 0) for n in load.nodes),
+            policy_burn_micro_usd_h=sum(my_rates.get(n.placement_id, 0) for n in load.nodes),
+            open_nodes=len(load.nodes),
             migrations_running=sum(
                 p.purpose == Purpose.MOVE and (p.state.landing or p.state == PlacementState.READY)
                 for p in mine

@@ -213,20 +213,16 @@ def load(tx: Tx, now_ms: int, rules: Rules) -> Plan:
             job = tx.job(placement.job_id)
             assert job is not None, f"placement {placement.id} has no job"
             jobs[job.id] = job
-    nodes = [node for placement in placements for node in tx.nodes(placement_id=placement.id)]
-    failures = {
-        job.id: sum(p.reason.startswith(START_FAILED) for p in tx.placements(job_id=job.id))
-        for job in jobs.values()
-    }
+    on = tx.switched_on()
     return Plan.of(
         now_ms,
         rules,
         jobs.values(),
         placements,
-        nodes,
-        paused=tx.switch(PAUSED),
-        report_only=tx.switch(REPORT_ONLY),
-        start_failures=failures,
+        tx.nodes_of_open_placements(),
+        paused=PAUSED in on,
+        report_only=REPORT_ONLY in on,
+        start_failures=tx.placements_that_ended(START_FAILED),
     )
 
 

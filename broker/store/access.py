@@ -177,8 +177,11 @@ class Access(Rows):
     def switch(self, name: str) -> bool:
         """Whether it is on; a switch that nobody has set is off."""
         assert name in SWITCHES, name
-        row = self._session.get(SwitchRow, name)
-        return row is not None and row.value
+        return bool(self._session.exec(select(SwitchRow.value).where(SwitchRow.name == name)).first())
+
+    def switched_on(self) -> set[str]:
+        """Names of the switches that are on."""
+        return set(self._session.exec(select(SwitchRow.name).where(col(SwitchRow.value))))
 
     def set_switch(self, name: str, value: bool, *, by: str = "broker", reason: str = "") -> bool:
         """Turn it on or off; returns whether that changed anything. Writes the event itself."""

@@ -1,11 +1,12 @@
 """The protocol's rows in a transaction: jobs, placements, nodes, decisions, events. Values in, values out."""
 
+import json
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import Insert, Select, Table, Update, bindparam, insert, update
-from sqlalchemy import select as select_columns
+from sqlalchemy import JSON, Boolean, Insert, Table, Update, bindparam, insert, update
 from sqlmodel import Session, SQLModel, col, func, select
 
 from broker.core.model import (
@@ -58,14 +59,23 @@ class _Shape:
         """A new row."""
         return insert(self.table)
 
+    @cached_property
+    def columns(self) -> str:
+        """Every column in order, for a SELECT: what `_value_of` takes."""
+        return ", ".join(f'{self.table.name}."{column.name}"' for column in self.table.columns)
+
+    @cached_property
+    def readers(self) -> Sequence[tuple[str, Callable[[Any], Any] | None]]:
+        """Every column's name in that order, and what makes a value of what SQLite holds, if it is another."""
+        of_type: dict[type[Any], Callable[[Any], Any]] = {JSON: json.loads, Boolean: bool}
+        return [(column.name, of_type.get(type(column.type))) for column in self.table.columns]
+
     @lru_cache(maxsize=64)  # noqa: B019 - there are three of these, for ever
-    def query(self, open_only: bool, by: tuple[str, ...]) -> Select[Any]:
+    def query(self, open_only: bool, by: tuple[str, ...]) -> str:
         """Rows whose columns `by` have the values that are bound to their names."""
-        columns = self.table.c
-        query = select_columns(self.table).order_by(*(columns[name] for name in self.order))
-        if open_only:
-            query = query.where(columns.state.not_in(self.final))
-        return query.where(*(columns[name] == bindparam(name) for name in by))
+        open_rows = [f"state NOT IN ({', '.join(map(repr, self.final))})"] * open_only
+        where = " AND ".join([*open_rows, *(f'"{name}" = :{name}' for name in by)]) or "1"
+        return f"SELECT {self.columns} FROM {self.table.name} WHERE {where} ORDER BY {', '.join(self.order)}"
 
 
 def _table(row: type[SQLModel]) -> Table:
@@ -79,6 +89,12 @@ _SHAPE: dict[type[Saved], _Shape] = {
         _table(NodeRow), "token", ("created_at_ms", "placement_id", "rank"), (NodeState.GONE.value,)
     ),
 }
+
+# Job by job, by the index: rows of old jobs are not read.
+_BY_REASON = f"""\
+SELECT job_id, count(*) FROM placement WHERE substr(reason, 1, :length) = :reason AND job_id IN
+  (SELECT id FROM job WHERE state NOT IN ({", ".join(f"'{s.value}'" for s in JobState if s.final)}))
+GROUP BY job_id"""
 
 CAUGHT_UP = "log.caught_up"
 
@@ -138,6 +154,18 @@ class Rows:
         """
         return self._find(Node, open_only, job_id=job_id, placement_id=placement_id)
 
+    def nodes_of_open_placements(self) -> list[Node]:
+        """Nodes, gone ones too, by placement and rank: everything that the placements that can still change have."""
+        found = self._session.connection().exec_driver_sql(_of_open_placements())
+        return [cast(Node, _value_of(Node, tuple(row))) for row in found]
+
+    def placements_that_ended(self, reason: str) -> dict[str, int]:
+        """How many placements of each open job have a reason that begins with this; jobs with none are left out."""
+        found = self._session.connection().exec_driver_sql(
+            _BY_REASON, {"reason": reason, "length": len(reason)}
+        )
+        return {str(job_id): int(count) for job_id, count in found}
+
     def node(self, token: str) -> Node | None:
         """One node, or None."""
         return next(iter(self._find(Node, token=token)), None)
@@ -152,20 +180,10 @@ class Rows:
 
     def segments(self, *, job_id: str | None = None, project_id: str | None = None) -> list[Segment]:
         """Billable stretches by start: of every node whose meter has run, by the cloud's word."""
-        query = (
-            select(NodeRow, PlacementRow)
-            .join(PlacementRow, col(PlacementRow.id) == col(NodeRow.placement_id))
-            .where(col(NodeRow.billed_from_ms).is_not(None))
-            .order_by(col(NodeRow.billed_from_ms), col(NodeRow.token))
-        )
-        if job_id is not None:
-            query = query.where(NodeRow.job_id == job_id)
-        if project_id is not None:
-            query = query.where(NodeRow.project_id == project_id)
-        return [
-            _segment(from_plain(Node, node.model_dump()), placement)
-            for node, placement in self._session.exec(query)
-        ]
+        by = {"job_id": job_id, "project_id": project_id}
+        values = {name: value for name, value in by.items() if value is not None}
+        found = self._session.connection().exec_driver_sql(_metered(tuple(values)), values)
+        return [_segment(cast(Node, _value_of(Node, tuple(row[:-1]))), _offer(row[-1])) for row in found]
 
     # -- events and decisions -----------------------------------------------------------------------------------------
 
@@ -252,8 +270,9 @@ class Rows:
     def _find(self, kind: type[S], open_only: bool = False, /, **by: str | None) -> list[S]:
         """Rows whose columns have these values; None is any."""
         values = {name: value for name, value in by.items() if value is not None}
-        found = self._session.connection().execute(_SHAPE[kind].query(open_only, tuple(values)), values)
-        return [from_plain(kind, row) for row in found.mappings()]
+        query = _SHAPE[kind].query(open_only, tuple(values))
+        found = self._session.connection().exec_driver_sql(query, values)
+        return [cast(S, _value_of(cast(Hashable, kind), tuple(row))) for row in found]
 
     def _merge(self, row: SQLModel) -> None:
         self._session.merge(row)
@@ -265,14 +284,54 @@ def _value(kind: type[V], row: SQLModel) -> V:
     return from_plain(kind, plain)
 
 
-def _segment(node: Node, placement: PlacementRow) -> Segment:
+@lru_cache(maxsize=4096)
+def _value_of(kind: Any, row: tuple[Any, ...]) -> Saved:
+    """What a row says. A pass reads each row several times and most never change, so it is worked out once.
+
+    Values are frozen all the way down by convention: nobody changes a mapping that came out of a row.
+    """
+    plain = {
+        name: each if read is None or each is None else read(each)
+        for (name, read), each in zip(_SHAPE[kind].readers, row, strict=True)
+    }
+    return cast(Saved, from_plain(kind, plain))
+
+
+@lru_cache(maxsize=1)
+def _of_open_placements() -> str:
+    node, placement = _SHAPE[Node], _SHAPE[Placement].table.name
+    return (
+        f"SELECT {node.columns} FROM {node.table.name} "
+        f"JOIN {placement} ON {placement}.id = {node.table.name}.placement_id "
+        f"WHERE {placement}.state <> '{PlacementState.GONE.value}' "
+        f"ORDER BY {placement}.created_at_ms, {placement}.attempt, {node.table.name}.rank"
+    )
+
+
+@lru_cache(maxsize=16)
+def _metered(by: tuple[str, ...]) -> str:
+    node, placement = _SHAPE[Node], _SHAPE[Placement].table.name
+    where = "".join(f" AND {node.table.name}.{name} = :{name}" for name in by)
+    return (
+        f"SELECT {node.columns}, {placement}.offer FROM {node.table.name} "
+        f"JOIN {placement} ON {placement}.id = {node.table.name}.placement_id "
+        f"WHERE billed_from_ms IS NOT NULL{where} ORDER BY billed_from_ms, token"
+    )
+
+
+@lru_cache(maxsize=1024)
+def _offer(text: str) -> Offer:
+    return from_plain(Offer, json.loads(text))
+
+
+def _segment(node: Node, offer: Offer) -> Segment:
     assert node.billed_from_ms is not None
     return Segment(
         node_token=node.token,
         placement_id=node.placement_id,
         job_id=node.job_id,
         project_id=node.project_id,
-        offer=from_plain(Offer, placement.offer),
+        offer=offer,
         started_at_ms=node.billed_from_ms,
         ended_at_ms=node.ended_at_ms,
         ended_by=node.ended_by,
