@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
 from broker.core.errors import Conflict, NotFound
@@ -17,6 +18,7 @@ REPORT_ONLY = (
     "report_only"  # this may be a restored database: no create, fence or delete until an operator clears it
 )
 SWITCHES = (PAUSED, REPORT_ONLY)
+_SWITCHED_ON = select_columns(col(SwitchRow.name)).where(col(SwitchRow.value))
 
 
 class Role(StrEnum):
@@ -177,11 +179,11 @@ class Access(Rows):
     def switch(self, name: str) -> bool:
         """Whether it is on; a switch that nobody has set is off."""
         assert name in SWITCHES, name
-        return bool(self._session.exec(select(SwitchRow.value).where(SwitchRow.name == name)).first())
+        return name in self.switched_on()
 
     def switched_on(self) -> set[str]:
         """Names of the switches that are on."""
-        return set(self._session.exec(select(SwitchRow.name).where(col(SwitchRow.value))))
+        return set(self._session.connection().execute(_SWITCHED_ON).scalars())
 
     def set_switch(self, name: str, value: bool, *, by: str = "broker", reason: str = "") -> bool:
         """Turn it on or off; returns whether that changed anything. Writes the event itself."""

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from sqlalchemy import bindparam
+from sqlalchemy import select as select_columns
 from sqlmodel import col, delete, select
 
 from broker.core.model import Verdict
@@ -67,13 +69,19 @@ class ProbeReport:
     report: Mapping[str, Any]
 
 
+# Asked for every job in every pass: past the ORM.
+_HOLD = select_columns(col(HoldRow.target_key), col(HoldRow.since_ms), col(HoldRow.quote_at_ms)).where(
+    col(HoldRow.job_id) == bindparam("job_id"), col(HoldRow.policy) == bindparam("policy")
+)
+
+
 class Memory(Rows):
     """Memory of the daemon, in a transaction."""
 
     def hold(self, job_id: str, policy: str) -> Wish | None:
         """What a policy has been wanting for a job; `Hold(*tx.hold(...))` makes the decision's own value of it."""
-        row = self._session.get(HoldRow, (job_id, policy))
-        return None if row is None else Wish(row.target_key, row.since_ms, row.quote_at_ms)
+        row = self._session.connection().execute(_HOLD, {"job_id": job_id, "policy": policy}).one_or_none()
+        return None if row is None else Wish(*row)
 
     def save_hold(self, job_id: str, policy: str, hold: AnyHold | None) -> None:
         """Remember it, or forget it when it is None."""

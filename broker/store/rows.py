@@ -96,6 +96,8 @@ SELECT job_id, count(*) FROM placement WHERE substr(reason, 1, :length) = :reaso
   (SELECT id FROM job WHERE state NOT IN ({", ".join(f"'{s.value}'" for s in JobState if s.final)}))
 GROUP BY job_id"""
 
+_NEW_EVENT = insert(_table(EventRow))
+
 CAUGHT_UP = "log.caught_up"
 
 S = TypeVar("S", Job, Placement, Node)
@@ -190,12 +192,11 @@ class Rows:
     def emit(self, event: Event) -> int:
         """Append an event; returns the number that the store gave it."""
         assert event.seq == 0, "the store numbers events"
-        row = EventRow(**to_plain(event) | {"seq": None})
-        self._session.add(row)
-        self._session.flush()
-        assert row.seq is not None
-        self.last_emitted = row.seq
-        return row.seq
+        added = self._session.connection().execute(_NEW_EVENT, to_plain(event) | {"seq": None})
+        (number,) = added.inserted_primary_key or (None,)
+        assert number is not None
+        self.last_emitted = int(number)
+        return self.last_emitted
 
     def events(
         self, after: int = 0, job_id: str | None = None, limit: int = 1000, *, project_id: str | None = None
