@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.core.errors import Denied, OutOfCapacity, OutOfQuota, ProviderError, UnknownOutcome
+from broker.core.errors import Denied, Invalid, OutOfCapacity, OutOfQuota, ProviderError, UnknownOutcome
 from broker.core.model import JobState, NodeState
 from broker.core.ports import CloudState
 from broker.migration.effects import CreateNode, FindNode
@@ -20,6 +20,7 @@ from tests.unit.migration.scene import Scene
         (OutOfCapacity("no p5", "zone"), "zone", "out of capacity: no p5"),
         (OutOfQuota("8 vCPU", "region"), "region", "out of quota: 8 vCPU"),
         (Denied("no"), "cloud", "denied: no"),
+        (Invalid("no such image"), "zone", "invalid: no such image"),
     ],
 )
 def test_how_far_a_refusal_reaches(error: ProviderError, scope: str, reason: str) -> None:
@@ -102,6 +103,8 @@ def test_a_node_that_the_cloud_denies_while_it_is_silent_ended_by_itself() -> No
     scene.plan()
     assert scene.nodes[node.token].reason == "ended without our asking"
     assert scene.placements[placement].reason == "ended without our asking"
+    assert scene.placements[placement].lost
+    assert scene.job.state == JobState.RECOVERING
 
 
 @pytest.mark.parametrize("state", [JobState.CANCELLING, JobState.SUCCEEDED])

@@ -227,6 +227,21 @@ def test_deletes_are_half_a_minute_apart() -> None:
     assert scene.nodes[node.token].delete_sent_at_ms == scene.now_ms
 
 
+def test_a_placement_is_gone_from_the_moment_its_last_node_is() -> None:
+    scene = Scene()
+    placement = scene.running()
+    scene.job = replace(scene.job, state=JobState.SUCCEEDED)
+    (node,) = scene.nodes_of(placement)
+    scene.plan()
+    scene.now_ms += 60_000
+    for _ in range(2):
+        scene.settle(FindNode(node.token), None)
+    assert scene.placements[placement].gone_at_ms is None
+    scene.plan()
+    assert scene.placements[placement].gone_at_ms == scene.now_ms
+    assert scene.placements[placement].reason == "job succeeded"
+
+
 def test_denials_from_before_the_delete_do_not_count() -> None:
     scene = Scene()
     placement = scene.running()

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from broker.core.model import Commit, Cut, JobState, PlacementState, Purpose
-from broker.migration.effects import Fence
+from broker.core.ports import CloudState
+from broker.migration.effects import Fence, FindNode
 from broker.wire.messages import JobNote
 from tests.unit.migration.scene import GCP, Scene
 
@@ -87,6 +88,19 @@ def test_nothing_is_handed_over_by_a_job_that_is_over() -> None:
         scene.job = replace(scene.job, state=state)
         assert not any(isinstance(effect, Fence) for effect in scene.plan())
         assert scene.placements[new].generation is None
+
+
+def test_a_move_whose_goal_is_lost_while_the_old_saves_is_a_recovery() -> None:
+    scene, old, new = moving(handles_term=True)
+    scene.plan()
+    assert (scene.state(old), scene.job.state) == (STATES.DRAINING, JobState.MOVING)
+    scene.now_ms += 1000
+    (node,) = scene.nodes_of(new)
+    scene.settle(FindNode(node.token), scene.cloud(node.token, CloudState.TERMINATED))
+    scene.plan()
+    assert scene.state(new) == STATES.GONE
+    assert (scene.state(old), scene.job.state) == (STATES.DRAINING, JobState.RECOVERING)
+    assert scene.job.reason == f"moving to {GCP.key}"
 
 
 # -- draining ---------------------------------------------------------------------------------------------------------

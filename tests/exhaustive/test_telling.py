@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from broker.core.model import Cut, JobState, PlacementState, Progress
+from broker.migration.effects import CreateNode
 from broker.migration.plan import plan_pass
 from broker.wire.messages import JobNote, Notice, ProgressNote, RestoreNote
 from tests.unit.migration.scene import AWS, Scene
@@ -75,7 +76,9 @@ def test_a_copy_that_was_fenced_by_us_is_only_lost() -> None:
     plan = scene.open()
     plan_pass(plan, {})
     assert plan.ahead is None
-    assert plan.placements[placement].reason == "HEAD carries a newer generation"
+    lost = plan.placements[placement]
+    assert (lost.state, lost.lost) == (STATES.RELEASING, True)
+    assert lost.reason == "HEAD carries a newer generation"
 
 
 def test_a_copy_that_was_fenced_by_nobody_unmasks_a_restored_database() -> None:
@@ -187,6 +190,46 @@ def test_a_pace_told_before_anything_trains_is_not_of_this_placement() -> None:
     scene.beat(placement, "running", JobNote("none", 1))
     scene.plan()
     assert scene.placements[placement].steps_per_s is None
+
+
+def test_a_job_names_the_placement_that_trains_and_no_other() -> None:
+    scene = Scene()
+    placement = scene.running()
+    scene.after(60).plan()
+    assert scene.job.active_placement_id == placement
+    scene.beat(placement, "draining", JobNote("running", 1), notice=Notice("gcp:preempted", 30))
+    scene.plan()
+    assert scene.state(placement) == STATES.DRAINING
+    assert scene.job.active_placement_id is None
+
+
+def test_a_job_starts_for_the_reason_of_its_placement() -> None:
+    scene = Scene()
+    placement = scene.intend()
+    scene.placements[placement] = replace(scene.placements[placement], reason="starts on aws")
+    scene.job = replace(scene.job, reason="waits for a price")
+    scene.plan()
+    assert (scene.job.state, scene.job.reason) == (JobState.STARTING, "starts on aws")
+
+
+def test_a_job_that_trains_by_its_row_alone_recovers() -> None:
+    scene = Scene()
+    scene.job = replace(scene.job, state=JobState.RUNNING, reason="trains on aws")
+    scene.plan()
+    assert (scene.job.state, scene.job.reason) == (JobState.RECOVERING, "its placement is gone")
+
+
+def test_an_agent_that_has_called_and_told_nothing_yet_is_waited_for() -> None:
+    scene = Scene(nodes=2)
+    placement = scene.intend()
+    for effect in scene.plan():
+        assert isinstance(effect, CreateNode)
+        scene.settle(effect, scene.cloud(effect.token))
+    scene.beat(placement, "idle", probe={"verdict": "accept", "reasons": []})
+    _, second = scene.nodes_of(placement)
+    scene.nodes[second.token] = replace(second, report=None)
+    scene.plan()
+    assert scene.state(placement) == STATES.PROBING
 
 
 def test_a_rank_that_has_failed_outranks_a_notice() -> None:
