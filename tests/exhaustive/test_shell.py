@@ -27,9 +27,11 @@ def begun(mischief: Mischief | None = None, faults: tuple[Fault, ...] = ()) -> H
 
 
 def until(harness: Harness, state: PlacementState) -> Harness:
-    while not harness.placements() or harness.placements()[-1].state != state:
+    for _ in range(1000):
+        if harness.placements() and harness.placements()[-1].state == state:
+            return harness
         harness.turn()
-    return harness
+    raise AssertionError(f"never {state}: {harness.placements()}")
 
 
 def shell(harness: Harness) -> Watched:

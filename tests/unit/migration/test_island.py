@@ -91,8 +91,8 @@ def test_nodes_that_the_probe_refuses_are_not_rented_without_end(island):
     path.write_text(path.read_text().replace("on_inconclusive: accept", "on_inconclusive: reject"))
     island.policies.reload()
     job = island.submit()
-    for _ in range(240):
-        island.turn(30)
+    for _ in range(120):
+        island.turn(60)
     rented = len(island.world.machines())
     assert 4 <= rented <= 7, "three tries, then ever longer pauses over two hours"
     assert "next try at" in island.job(job.id).reason

@@ -257,8 +257,8 @@ def test_a_restored_database_touches_nothing_until_an_operator_clears_it(island,
     restore(island, copy)
     assert latched(island)
     before = {cloud: len(provider.calls) for cloud, provider in island.clouds.items()}
-    for _ in range(30):
-        island.turn(60)
+    for _ in range(10):
+        island.turn(180)
         island.sweep()
     for cloud, provider in island.clouds.items():
         assert {"create", "delete"}.isdisjoint(provider.calls[before[cloud] :])
