@@ -68,6 +68,7 @@ async def _both_phases(sim: Sim) -> None:
     await sim.wait(sim.hours * HOUR_S)
     if sim.violation is None:
         sim.note("calm")
+        sim.calm_since_s = sim.loop.now_s
         nemesis.end()
         await _converge(sim)
     if sim.violation is None:

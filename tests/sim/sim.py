@@ -40,6 +40,8 @@ from tests.sim.objects import Bucket, StoreClient, Weather
 from tests.sim.truth import TICK_S, Truth
 
 HOUR_S = 3600.0
+# Whole polls after which a price is believed, however odd it seems.
+CONFIRMED_BY = 2
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 POLICY = """\
 policy: sim
@@ -111,6 +113,7 @@ class Sim:
         self.world = SimWorld(self.world_clock, Scenario.of({"seed": seed}), self.loop)
         self.world.subscribe(self._happened)
         self.clouds = {cloud: CloudTruth() for cloud in CLOUDS}
+        self.calm_since_s = float("inf")
         self.whole_polls: dict[str, dict[int, tuple[float, float]]] = {cloud: {} for cloud in CLOUDS}
         self.bucket = Bucket()
         self.weather = Weather()
@@ -496,6 +499,14 @@ class Sim:
             return f"rows are open without use: {open_nodes - wanted}"
         if truth.report_only_since_s is not None:
             return "report-only"
+        return self._prices_missing()
+
+    def _prices_missing(self) -> str | None:
+        """A price that seemed odd is believed when a second poll confirms it; then the ledger can be the bill."""
+        for cloud in CLOUDS:
+            since_calm = [began for began, _ in self.whole_polls[cloud].values() if began > self.calm_since_s]
+            if len(since_calm) < CONFIRMED_BY:
+                return f"{cloud} has been polled {len(since_calm)} times since the calm"
         return None
 
 
