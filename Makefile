@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SEED ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-slow exhaustive sim sim-replay mutants mutation check format lock docs clean
+.PHONY: setup demo test test-fast test-slow exhaustive sim sim-replay mutants mutation crash check format lock docs clean
 
 setup: $(READY)
 
@@ -46,6 +46,9 @@ mutants: $(READY)
 
 mutation: $(READY)
 	nice -n 10 $(BIN)/python -m tests.exhaustive.mutation
+
+crash: $(READY)
+	@$(BIN)/python -m tests.crash --kills $(or $(KILLS),50) $(if $(SEED),--seed $(SEED))
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -113,9 +113,16 @@ class SeaweedFS:
         SeaweedFS lingers ten seconds after a SIGTERM; we give it two. What it acknowledged is with the kernel.
         Harmless when not running.
         """
+        self._end(signal.SIGTERM, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """SIGKILL: it gets no chance to write a word. `start` brings it back with what it has acknowledged."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, *signals: signal.Signals) -> None:
         if self._process is None:
             return
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in signals:
             try:
                 os.killpg(self._process.pid, number)
             except ProcessLookupError:

@@ -8,6 +8,8 @@ that the daemon that is started next gets past it.
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +36,22 @@ def die_once(folder: Path, moment: str, effect: Effect) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def install(folder: Path) -> None:
-    """Put a death before and after every effect."""
+def install(die: Callable[[str, Effect], None]) -> None:
+    """Call `die` with ``before`` and ``after`` around every effect."""
     perform, call, fence = Reconciler._perform, Reconciler._call, CheckpointStore.fence
 
     async def dying_perform(self: Reconciler, effect: Effect) -> None:
-        die_once(folder, "before", effect)
+        die("before", effect)
         await perform(self, effect)
 
     async def dying_call(self: Reconciler, effect: Any, *more: Any) -> Any:
         outcome = await call(self, effect, *more)
-        die_once(folder, "after", effect)
+        die("after", effect)
         return outcome
 
     def dying_fence(self: CheckpointStore, job_id: str, generation: int) -> Any:
         head = fence(self, job_id, generation)
-        die_once(folder, "after", Fence(job_id, "", generation))
+        die("after", Fence(job_id, "", generation))
         return head
 
     Reconciler._perform = dying_perform  # type: ignore[method-assign]
@@ -58,5 +60,5 @@ def install(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    install(Path(sys.argv[1]))
+    install(partial(die_once, Path(sys.argv[1])))
     sys.exit(main(sys.argv[2:]))
