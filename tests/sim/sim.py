@@ -435,7 +435,7 @@ class Sim:
         """A person who looks every few minutes, in the calm only: lifts the pause, clears report-only."""
         while not self.over:
             await asyncio.sleep(120)
-            daemon = next((d for d in self.daemons if d.alive), None)
+            daemon = self.newest_daemon()
             if daemon is None or not self.chaos.calm:
                 continue
             with daemon.store.write() as tx:
@@ -448,10 +448,13 @@ class Sim:
     async def some_daemon(self) -> SimDaemon:
         """One that is up, perhaps only after a while."""
         while True:
-            for daemon in self.daemons:
-                if daemon.alive:
-                    return daemon
+            if daemon := self.newest_daemon():
+                return daemon
             await asyncio.sleep(5)
+
+    def newest_daemon(self) -> SimDaemon | None:
+        """The one that holds the lease, if any is up: an older one may not know yet that it has been replaced."""
+        return next((daemon for daemon in reversed(self.daemons) if daemon.alive), None)
 
     async def wait(self, seconds: float) -> None:
         """Let that much time pass, or less if something is found."""
