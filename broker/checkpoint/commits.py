@@ -50,18 +50,22 @@ class CheckpointStore:
         with _translated():
             return self._store.folders(self._settings.job_prefix(""))
 
-    def fence(self, job_id: str, generation: int) -> Head:
+    def fence(self, job_id: str, generation: int, holder: str = "") -> Head:
         """Give the right to commit to `generation`; the HEAD returned names the last commit before it.
 
         Idempotent: repeat it after every error but Conflict.
 
+        Args:
+            holder: Who gets it: the token of a node, which no other broker has drawn.
+
         Raises:
-            Conflict: HEAD is ahead of this generation: another broker, or our own later past, has fenced it.
+            Conflict: HEAD is ahead of this generation, or another holder has it: another broker, or our own later
+                past, has fenced it.
             StoreError: it is not known to have happened.
         """
         with _translated():
-            head = fence(self._store, self._settings.job_prefix(job_id), generation, _nonce())
-        log.info("head.fenced", job=job_id, generation=generation, seq=head.seq)
+            head = fence(self._store, self._settings.job_prefix(job_id), generation, _nonce(), holder)
+        log.info("head.fenced", job=job_id, generation=generation, holder=holder, seq=head.seq)
         return head
 
     def delete_job(self, job_id: str) -> int:

@@ -17,6 +17,8 @@ from broker.migration.rules import Rules
 STORE = "store"
 # The event that a node's tag names: `broker.migration.decide` writes it with the node's row.
 INTENT = "placement.intended"
+# What a cloud's clock and ours may differ by.
+CLOCKS_APART_MS = 60_000
 _RUNS = (NodeState.REQUESTED, NodeState.RUNNING, NodeState.UNREACHABLE)
 
 
@@ -40,23 +42,26 @@ class Log:
     """What the event log knows of the tags that machines carry.
 
     Attributes:
-        last_seq: Number of its newest event.
         caught_up_to: Up to this number an operator has accepted that events are missing.
-        kinds: Kind of event by number, for the numbers on tags; a number without an event is not a key.
+        intents: When a placement was intended, ms, by the event's number, for the numbers on tags; a number that
+            has no such event is not a key.
     """
 
-    last_seq: int
     caught_up_to: int = 0
-    kinds: Mapping[int, str] = field(default_factory=dict)
+    intents: Mapping[int, int] = field(default_factory=dict)
 
-    def foreign(self, seq: int) -> bool:
+    def foreign(self, machine: CloudNode) -> bool:
         """Whether the event that made a machine is not in this log.
 
-        Numbers alone would not do: a restored log grows, and soon has other events under the same numbers.
+        Numbers alone would not do: a restored log grows, and soon has other events under the same numbers. Those are
+        younger than the machine, whose own event was written before the copy was put back.
         """
-        if seq <= self.caught_up_to:
+        if machine.event_seq <= self.caught_up_to:
             return False  # also 0: no number on the tag
-        return seq > self.last_seq or self.kinds.get(seq) != INTENT
+        intended_ms = self.intents.get(machine.event_seq)
+        if intended_ms is None:
+            return True
+        return 0 < machine.created_at_ms < intended_ms - CLOCKS_APART_MS
 
 
 def orphans(
@@ -84,7 +89,7 @@ def orphans(
             continue
         if node is not None and asked_at_ms is not None and node.state_since_ms >= asked_at_ms:
             continue
-        if node is None and log.foreign(machine.event_seq):
+        if node is None and log.foreign(machine):
             newer.append(machine)
         elif 0 < machine.created_at_ms < now_ms - rules.collect_grace_s * 1000:
             unowned.append(machine)

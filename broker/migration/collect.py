@@ -20,7 +20,7 @@ from broker.core.errors import ProviderError
 from broker.core.model import EndedBy, Event
 from broker.core.ports import Clock, CloudNode, Provider
 from broker.core.time import format_duration
-from broker.migration.audit import Log, Orphans, describe, orphans
+from broker.migration.audit import INTENT, Log, Orphans, describe, orphans
 from broker.migration.blocking import Blocking
 from broker.migration.reconcile import CALL_TIMEOUT_S, latch_report_only
 from broker.migration.rules import Rules
@@ -180,5 +180,6 @@ class Collector:
 def read_log(tx: Tx, machines: Iterable[CloudNode]) -> Log:
     """What the log says of the events that made those of the machines which no row knows: mostly none."""
     numbers = {machine.event_seq for machine in machines if tx.node(machine.token) is None}
-    kinds = {seq: kind for seq in numbers if (kind := tx.event_kind(seq)) is not None}
-    return Log(tx.last_seq(), tx.caught_up_to() if numbers else 0, kinds)
+    events = {seq: event for seq in numbers if (event := tx.event(seq)) is not None}
+    intents = {seq: event.at_ms for seq, event in events.items() if event.kind == INTENT}
+    return Log(tx.caught_up_to() if numbers else 0, intents)

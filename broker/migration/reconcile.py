@@ -184,15 +184,19 @@ class Reconciler:
         raise AssertionError(f"{effect!r} is no effect on a node")
 
     async def _fence(self, effect: Fence) -> None:
+        with self.store.read() as tx:
+            nodes = tx.nodes(placement_id=effect.placement_id)
+        holder = nodes[0].token if nodes else ""
         try:
             head = await self.blocking.call(
-                "store", lambda: self.checkpoints.fence(effect.job_id, effect.generation), CALL_TIMEOUT_S
+                "store",
+                lambda: self.checkpoints.fence(effect.job_id, effect.generation, holder),
+                CALL_TIMEOUT_S,
             )
         except LeaseLost:
             raise
         except Conflict as error:
-            # HEAD is ahead of every row that we have: this database has been restored from an older copy.
-            latch_report_only(self.store, f"job {effect.job_id}: {error}")
+            self._fence_refused(effect, error)
             return
         except (BrokerError, TimeoutError) as error:
             log.warning("fence.failed", job=effect.job_id, generation=effect.generation, error=str(error))
@@ -202,6 +206,14 @@ class Reconciler:
             plan = load(tx, self.clock.now_ms(), self.rules)
             settle_fence(plan, effect)
             self._save(tx, plan)
+
+    def _fence_refused(self, effect: Fence, error: Conflict) -> None:
+        with self.store.read() as tx:
+            job = tx.job(effect.job_id)
+        if job is not None and job.generation > effect.generation:
+            return  # it hung in a slow store while a later landing of ours was fenced
+        # HEAD is ahead of every row that we have: this database is older than the world, or a copy of one in use.
+        latch_report_only(self.store, f"job {effect.job_id}: {error}")
 
 
 def load(tx: Tx, now_ms: int, rules: Rules) -> Plan:

@@ -209,10 +209,10 @@ class Rows:
             query = query.where(EventRow.project_id == project_id)
         return [_value(Event, row) for row in self._session.exec(query)]
 
-    def event_kind(self, seq: int) -> str | None:
-        """Kind of one event, or None when there is none of that number."""
+    def event(self, seq: int) -> Event | None:
+        """One event, or None when there is none of that number."""
         row = self._session.get(EventRow, seq)
-        return None if row is None else row.kind
+        return None if row is None else _value(Event, row)
 
     def caught_up_to(self) -> int:
         """Number of the last `catch_up`; 0 when there has been none."""

@@ -90,7 +90,8 @@ def write_commit(
     )
     data, link = encode_manifest(manifest)
     store.put(f"{prefix}/{link.manifest}", data)
-    return swap_head(store, prefix, etag, Head(generation, seq, nonce, link.manifest, link.sha256, head.link))
+    new = Head(generation, seq, nonce, link.manifest, link.sha256, head.link, head.holder)
+    return swap_head(store, prefix, etag, new)
 
 
 @dataclass(frozen=True)

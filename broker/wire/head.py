@@ -1,6 +1,6 @@
 """HEAD: the one object of a job that changes, and only by compare-and-swap.
 
-    {generation, seq, nonce, manifest, sha256, previous: {manifest, sha256}}
+    {generation, holder, seq, nonce, manifest, sha256, previous: {manifest, sha256}}
 
 A commit swaps in its manifest, a fence swaps in a higher generation; each swap names the etag that it read, so
 the versions of HEAD form one line, and of two writers that read the same version exactly one goes on it.
@@ -10,6 +10,9 @@ versions with the same content would have the same etag, and a writer that slept
 over the newer: the nonce keeps etags apart. And when the reply to a swap is lost, the nonce tells whether the
 HEAD that is read back is ours. An attempt that is still under way somewhere can land after we have read HEAD
 unchanged; since a second attempt carries the same bytes and the same etag, it does not matter which one lands.
+
+The holder is for the day when a copy of a broker's database runs beside the original. Both count on from the same
+generation, so the number alone would let each believe that the other's fence was its own.
 """
 
 import json
@@ -56,6 +59,7 @@ class Head:
         nonce: Fresh for every version.
         manifest: Key of the last commit's manifest, relative to the job's prefix; empty before the first.
         manifest_sha256: Of the manifest's bytes.
+        holder: To whom the generation was given: something that no two brokers draw alike. Empty says nothing.
         previous: The commit before, so that a damaged manifest has a way back too.
     """
 
@@ -65,6 +69,7 @@ class Head:
     manifest: str = ""
     manifest_sha256: str = ""
     previous: Optional[Link] = None
+    holder: str = ""
 
     @property
     def link(self) -> Optional[Link]:
@@ -81,6 +86,7 @@ def encode_head(head: Head) -> bytes:
     """HEAD as it lies in the store."""
     document = {
         "generation": head.generation,
+        "holder": head.holder,
         "seq": head.seq,
         "nonce": head.nonce,
         "manifest": head.manifest,
@@ -108,6 +114,7 @@ def decode_head(data: bytes) -> Head:
             manifest=str(document["manifest"]),
             manifest_sha256=str(document["sha256"]),
             previous=Link(str(previous["manifest"]), str(previous["sha256"])) if previous else None,
+            holder=str(document.get("holder", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(HEAD_NAME, f"not a HEAD: {error!r}") from error
@@ -157,32 +164,40 @@ def swap_head(store: ObjectStore, prefix: str, etag: Optional[str], head: Head) 
     raise doubt or LostRace(f"{prefix}: the store kept refusing to swap a HEAD that had not changed")
 
 
-def fence(store: ObjectStore, prefix: str, generation: int, nonce: str) -> Head:
+def fence(store: ObjectStore, prefix: str, generation: int, nonce: str, holder: str = "") -> Head:
     """Give the right to commit to `generation`: no commit of an older one can happen from here on.
 
     Commits that are under way decide themselves: either their swap came first, and the HEAD returned here names
-    them, or it finds another etag and is refused. Repeated for the same generation it changes nothing.
+    them, or it finds another etag and is refused. Repeated for the same generation and holder it changes nothing.
 
     Args:
         generation: From 1.
         nonce: Fresh for this fence. Attempts against different versions of HEAD may share it: their content differs.
+        holder: See `Head`.
 
     Raises:
-        NewerGeneration: HEAD is ahead; this fence comes too late and must not be retried.
+        NewerGeneration: HEAD is ahead, or somebody else holds this generation; this fence comes too late and must not be retried.
         StoreFailed: it is not known to have happened; repeat it.
     """
     assert generation >= 1, generation
     for _ in range(_FENCE_TRIES):
         current = read_head(store, prefix)
         if current is None:
-            wanted, etag = Head(generation, 0, nonce), None
+            wanted, etag = Head(generation, 0, nonce, holder=holder), None
         else:
             head, etag = current
             if head.generation == generation:
+                if head.holder and holder and head.holder != holder:
+                    raise NewerGeneration(
+                        f"{prefix}: generation {generation} is held by {head.holder}, not by {holder}: "
+                        "do two brokers run on copies of one database?"
+                    )
                 return head
             if head.generation > generation:
                 raise NewerGeneration(f"{prefix}: HEAD is {_words(head)}, ahead of generation {generation}")
-            wanted = Head(generation, head.seq, nonce, head.manifest, head.manifest_sha256, head.previous)
+            wanted = Head(
+                generation, head.seq, nonce, head.manifest, head.manifest_sha256, head.previous, holder
+            )
         try:
             return swap_head(store, prefix, etag, wanted)
         except (Fenced, LostRace):

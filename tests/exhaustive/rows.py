@@ -157,8 +157,8 @@ class Tx:
     def last_seq(self) -> int:
         return len(self._disk.events)
 
-    def event_kind(self, seq: int) -> str | None:
-        return self._disk.events[seq - 1].kind if 0 < seq <= len(self._disk.events) else None
+    def event(self, seq: int) -> Event | None:
+        return self._disk.events[seq - 1] if 0 < seq <= len(self._disk.events) else None
 
     def caught_up_to(self) -> int:
         return max((event.seq for event in self._disk.events if event.kind == CAUGHT_UP), default=0)

@@ -227,11 +227,12 @@ def _believes_lost_reply(real: Any) -> Any:
 
 
 def _fence_keeps_no_commit(real: Any) -> Any:
-    def fence(store: Any, prefix: str, generation: int, nonce: str) -> Any:
+    def fence(store: Any, prefix: str, generation: int, nonce: str, holder: str) -> Any:
         from broker.wire.head import Head, read_head, swap_head
 
         found = read_head(store, prefix)
-        return swap_head(store, prefix, found[1] if found else None, Head(generation, 0, nonce))
+        new = Head(generation, 0, nonce, holder=holder)
+        return swap_head(store, prefix, found[1] if found else None, new)
 
     return fence
 

@@ -9,7 +9,7 @@ from broker.core.model import EndedBy, Job, Node, NodeState, Placement, Placemen
 from broker.core.ports import CloudNode, CloudState
 from broker.core.spec import GpuRequest, JobSpec, Resources
 from broker.migration.adopt import catch_up
-from broker.migration.audit import INTENT, Log, Outside, Rows, compare, doubtful
+from broker.migration.audit import Log, Outside, Rows, compare, doubtful
 from broker.migration.rules import Rules
 from tests.unit.migration.scene import AWS
 
@@ -43,7 +43,7 @@ def audit(
     *,
     asked=("aws",),
     jobs=(JOB,),
-    log=Log(9, 0, {4: "node.running", 5: INTENT}),
+    log=Log(0, {5: OLD_MS - 1000}),
     **outside,
 ):
     listed = {cloud: listed if cloud == "aws" else () for cloud in asked}
@@ -104,6 +104,9 @@ def test_what_agrees(listed, rows):
     ("seq", "caught_up_to", "kind"),
     [
         (5, 0, Kind.UNKNOWN),  # our log knows that intent: a tag that was copied
+        (6, 0, Kind.UNKNOWN),  # so does it this one, by a clock that is not quite the cloud's
+        (8, 0, Kind.NEWER),  # an intent that is younger than the machine is not what made it
+        (8, 9, Kind.UNKNOWN),
         (0, 0, Kind.UNKNOWN),  # no number on the tag
         (4, 0, Kind.NEWER),  # the log has grown over that number since it was restored
         (7, 0, Kind.NEWER),  # a number that was never given here
@@ -114,7 +117,7 @@ def test_what_agrees(listed, rows):
     ],
 )
 def test_which_machines_are_newer_than_the_rows(seq, caught_up_to, kind):
-    log = Log(9, caught_up_to, {4: "node.running", 5: INTENT})
+    log = Log(caught_up_to, {5: OLD_MS - 1000, 6: OLD_MS + 30_000, 8: OLD_MS + 61_000})
     (found,) = audit([machine(seq=seq)], log=log).discrepancies
     assert found.kind == kind
 

@@ -1,5 +1,6 @@
 """The shell with real databases, a real folder store and the lab's world: whole lives of jobs, in virtual time."""
 
+import asyncio
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from broker.core.model import JobState, NodeState, PlacementState, Purpose
 from broker.core.ports import LaunchRequest
 from broker.jobs.submit import cancel
+from broker.migration.effects import Fence
 from broker.store.access import PAUSED, REPORT_ONLY
 from lab.faults import Fault, FaultKind
 from tests.unit.migration.island import Island
@@ -310,6 +312,23 @@ def test_a_head_ahead_of_every_row_latches_report_only(island):
     island.checkpoints.fence(job.id, 7)
     island.until(lambda: _switched(island))
     assert island.job(job.id).active_placement_id is None
+
+
+def test_another_holder_of_the_same_generation_latches_report_only(island):
+    """A copy of this database runs elsewhere: it has given the same number to a node of its own."""
+    job = island.submit()
+    island.checkpoints.fence(job.id, 1, "bk-of-the-copy-0")
+    island.until(lambda: _switched(island))
+    assert island.job(job.id).active_placement_id is None
+
+
+def test_a_fence_that_hung_while_a_later_one_went_through_latches_nothing(island):
+    job_id = running(island)
+    with island.store.write() as tx:
+        tx.save(replace(tx.job(job_id), generation=3))
+    island.checkpoints.fence(job_id, 3, "bk-later-0")
+    asyncio.run(island.reconciler._fence(Fence(job_id, island.active().id, 2)))
+    assert not _switched(island)
 
 
 def _switched(island):

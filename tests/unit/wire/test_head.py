@@ -17,7 +17,7 @@ def commit(store, generation, nonce, etag=None):
 
 
 def test_survives_the_store():
-    head = Head(3, 12, "n", "manifests/m", "ab", Link("manifests/l", "cd"))
+    head = Head(3, 12, "n", "manifests/m", "ab", Link("manifests/l", "cd"), "bk-a-0")
     assert decode_head(encode_head(head)) == head
     with pytest.raises(Damaged):
         decode_head(b'{"generation": 1}')
@@ -40,6 +40,31 @@ def test_a_fence_keeps_the_last_commit_and_refuses_the_old_owner(store):
     with pytest.raises(NewerGeneration):
         fence(store, JOB, 1, "d")
     assert read_head(store, JOB)[0] == fenced
+
+
+def test_a_generation_belongs_to_one_holder(store):
+    """Two brokers on copies of one database count on alike: whoever comes second must see that it was not he."""
+    mine = fence(store, JOB, 1, "a", "bk-mine-0")
+    assert fence(store, JOB, 1, "b", "bk-mine-0") == mine
+    with pytest.raises(NewerGeneration, match="held by bk-mine-0, not by bk-other-0"):
+        fence(store, JOB, 1, "c", "bk-other-0")
+    assert read_head(store, JOB)[0] == mine
+    assert fence(store, JOB, 2, "d", "bk-other-0").holder == "bk-other-0"
+
+
+def test_a_head_without_a_holder_is_anybodys(store):
+    """As an earlier release wrote it."""
+    fence(store, JOB, 1, "a")
+    assert fence(store, JOB, 1, "b", "bk-mine-0").holder == ""
+
+
+def test_two_holders_that_race_for_a_generation_are_one_and_a_refusal(store):
+    fence(store, JOB, 1, "a", "bk-old-0")
+    lossy = Lossy(store, ["undone"])
+    lossy.between = lambda: fence(store, JOB, 2, "b", "bk-other-0")
+    with pytest.raises(NewerGeneration):
+        fence(lossy, JOB, 2, "c", "bk-mine-0")
+    assert read_head(store, JOB)[0].holder == "bk-other-0"
 
 
 def test_equal_content_is_no_equal_version(store):
