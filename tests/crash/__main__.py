@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +26,9 @@ def main() -> int:
     options.add_argument("--dir", type=Path, default=ROOT / "build" / "crash")
     chosen = options.parse_args()
     seed = time.time_ns() % 100_000 if chosen.seed is None else chosen.seed
+    # However we are ended, nothing of ours may go on; a shell that starts us in the background ignores Ctrl-C for us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     shutil.rmtree(chosen.dir, ignore_errors=True)
     began = time.monotonic()
 

@@ -84,6 +84,7 @@ class Deployment:
         scenario: Of the lab; machines have no torch unless it gives them an image.
         timing: More or other keys of ``[timing]``.
         regions: By cloud.
+        state: The daemon's state folder; one below `folder` when not given.
     """
 
     def __init__(
@@ -95,8 +96,10 @@ class Deployment:
         timing: Mapping[str, str] | None = None,
         regions: Mapping[str, Sequence[str]] | None = None,
         rate: int = RATE,
+        state: Path | None = None,
     ) -> None:
         self.folder = folder
+        self.state = state or folder / "state"
         self.rate = rate
         self._store = store
         self._anchor = to_iso(int(time.time()) * 1000)
@@ -182,12 +185,15 @@ class Deployment:
                 child.kill()
                 child.wait(5)
 
+    def child(self, name: str) -> subprocess.Popen[bytes]:
+        """``broker`` or ``lab``, while we run it."""
+        return self._children[name]
+
     def ready(self) -> bool:
         """The daemon answers, and has the prices of some cloud."""
-        state = self.folder / "state"
         try:
-            where = json.loads((state / "daemon.json").read_text())
-            token = (state / "operator.token").read_text().strip()
+            where = json.loads((self.state / "daemon.json").read_text())
+            token = (self.state / "operator.token").read_text().strip()
             self.api = httpx.Client(
                 base_url=f"{where['url']}/api/v1",
                 headers={"Authorization": f"Bearer {token}"},
@@ -354,7 +360,7 @@ class Deployment:
 
     def history(self) -> sqlite3.Connection:
         """The daemon's price history, read beside it."""
-        return sqlite3.connect(f"file:{self.folder}/state/history.db?mode=ro", uri=True)
+        return sqlite3.connect(f"file:{self.state}/history.db?mode=ro", uri=True)
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -477,7 +483,7 @@ class Deployment:
 listen = "127.0.0.1:{free_port()}"
 
 [state]
-dir = "{self.folder}/state"
+dir = "{self.state}"
 
 [clock]
 rate = {self.rate}
