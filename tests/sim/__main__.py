@@ -20,8 +20,8 @@ from tests.sim.mutants import MUTANTS
 from tests.sim.pool import Task, results
 from tests.sim.reached import REQUIRED, missing
 from tests.sim.run import Result, run_seed
+from tests.sim.settings import Settings
 from tests.sim.shrink import shrink
-from tests.sim.sim import Settings
 
 LINES_SHOWN = 60
 # A run of at least so many seeds must have seen every kind and every rare state.

@@ -15,6 +15,7 @@ from tests.sim.daemon import Crash, SimDaemon
 from tests.sim.faults import EVERY_S, Kind
 from tests.sim.node import SimNode
 from tests.sim.sim import Sim
+from tests.sim.supervisor import open_daemon
 
 CRASH_POINTS = (
     "before commit", "after commit", "before create", "after create", "before find", "after find", "before delete",
@@ -290,7 +291,7 @@ class Nemesis:
         if len([d for d in self.sim.daemons if d.alive]) != 1:
             return None
         self.sim.without_lock = True
-        second = self.sim.open_daemon()
+        second = open_daemon(self.sim)
         self.sim.spawn(self._end_second(second))
         return f"daemon {second.number}"
 

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 from tests.sim.mutants import MUTANTS
 from tests.sim.run import Result, run_seed
-from tests.sim.sim import Settings
+from tests.sim.settings import Settings
 
 # What to run, and the mutant it is run with.
 Task = tuple[Settings, str | None]

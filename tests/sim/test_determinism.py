@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.sim.run import run_seed
-from tests.sim.sim import Settings
+from tests.sim.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 HOURS = 0.15

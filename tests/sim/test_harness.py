@@ -8,7 +8,8 @@ import pytest
 from broker.wire.errors import PreconditionFailed
 from tests.sim.faults import EVERY_S, PER_CALL, Chaos, Kind
 from tests.sim.loop import Killed, SimLoop, blocking, stepping, wait
-from tests.sim.mutants import MUTANTS, _owner
+from tests.sim.mutants import MUTANTS
+from tests.sim.mutants.mutant import owner_of
 from tests.sim.objects import Bucket
 
 
@@ -114,5 +115,5 @@ def test_every_kind_has_a_rate():
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_still_finds_what_it_breaks(name):
-    owner, attribute = _owner(MUTANTS[name].where)
+    owner, attribute = owner_of(MUTANTS[name].where)
     assert callable(getattr(owner, attribute))

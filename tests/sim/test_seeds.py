@@ -4,7 +4,7 @@ import pytest
 
 from tests.sim.history import Violation
 from tests.sim.run import run_seed
-from tests.sim.sim import Settings
+from tests.sim.settings import Settings
 
 QUICK_HOURS = 0.25
 
@@ -24,7 +24,7 @@ def test_an_hour_of_a_seed_holds_every_invariant(seed):
 
 
 def test_a_violation_is_kept_when_the_code_under_test_swallows_it(tmp_path):
-    from tests.sim.sim import simulation
+    from tests.sim.stand_ins import simulation
 
     with simulation(Settings(1, 0.1)) as sim:
         with pytest.raises(Violation):

@@ -1,0 +1,45 @@
+"""The ledger against the clouds' own bill (I6)."""
+
+from typing import Any
+
+from broker.jobs.ledger import ledger
+from lab.machines import EndedBy
+from tests.sim.sim import Sim
+
+
+def ledger_is_the_bill(sim: Sim) -> None:
+    """Row by row, where the cloud told the end; where it keeps no record, never less than its bill."""
+    daemon = next(d for d in sim.daemons if d.alive)
+    now_ms = sim.world_clock.now_ms()
+    with daemon.store.read() as tx:
+        segments = tx.segments()
+    points = {s.offer.key: daemon.history.points(s.offer.key, 0, now_ms + 1) for s in segments}
+    rule: Any = lambda cloud, market: daemon.clouds[cloud].billing_rule(market)  # noqa: E731
+    paid = {bill.segment.node_token: bill for bill in ledger(segments, points, rule, now_ms)}
+    for line in sim.world.bill():
+        machine = sim.world.machine(line.machine)
+        if machine.running_s is None or machine.holds_stock:
+            continue
+        token = machine.labels["token"]
+        bill = paid.get(token)
+        if bill is None and token not in sim.truth.nodes:
+            sim.chaos.reached("a machine whose row was lost with a restored database")
+            continue  # nobody knows whose it was
+        if bill is None and machine.ended_by is not EndedBy.USER and token in sim.orphans:
+            sim.chaos.reached("an orphan ended before it could be collected")
+            continue  # nobody has seen its meter
+        if bill is None:
+            sim.violate("I6 ledger", f"{token} cost {line.cost_micro_usd} and is in no ledger")
+        assert bill is not None
+        if sim.clock_was_wrong:
+            continue  # an end that no cloud tells, and a price that is newer than now, are dated by our clock
+        end_ms = bill.segment.ended_at_ms or 0
+        told = machine.stopping_s is not None and end_ms == machine.stopping_s * 1000
+        if told and bill.paid_micro_usd != line.cost_micro_usd:
+            sim.violate("I6 ledger", f"{token} cost {line.cost_micro_usd} ({line}); the ledger has {bill}")
+        if not told:
+            sim.chaos.reached("the end of a meter was inferred")
+            if bill.paid_micro_usd < line.cost_micro_usd:
+                sim.violate(
+                    "I6 ledger", f"{token} cost {line.cost_micro_usd} ({line}); the ledger has less: {bill}"
+                )

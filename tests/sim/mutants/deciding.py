@@ -1,0 +1,84 @@
+"""Deciding: limits and prices."""
+
+from typing import Any
+
+from broker.core.errors import ProviderError
+from broker.core.model import Reason
+from tests.sim.faults import Kind
+from tests.sim.mutants.mutant import Mutant, returns
+
+
+def _whatever_came(real: Any) -> Any:
+    """A poll that broke off counts for what came before."""
+
+    def run(self: Any, result: Any) -> None:
+        quotes = []
+        try:
+            for quote in self._quotes():
+                quotes.append(quote)
+        except ProviderError:
+            if not quotes:
+                return real(self, result)
+        result.set_result(quotes)
+        return None
+
+    return run
+
+
+def _believes_everything(real: Any) -> Any:
+    return lambda offer, price, last: ""
+
+
+def _no_cooldown(real: Any) -> Any:
+    return lambda situation: Reason("migrate.cooldown", True, "ignored")
+
+
+def _limits_ignored(real: Any) -> Any:
+    return lambda situation, by_choice=True: ()
+
+
+DECIDING: dict[str, Mutant] = {
+    "no_recovery_cap": Mutant(
+        "recoveries are not capped",
+        "broker.migration.decide.Decider._too_many_recoveries",
+        returns(None),
+        frozenset({Kind.STORM, Kind.RECLAIM}),
+    ),
+    "no_cooldown": Mutant(
+        "the cooldown is ignored",
+        "broker.decision.limits._cooldown",
+        _no_cooldown,
+        faults=frozenset({Kind.PRICE_JUMP}),
+    ),
+    "no_move_limits": Mutant(
+        "moves are not limited",
+        "broker.decision.plan.move_limits",
+        _limits_ignored,
+        faults=frozenset({Kind.PRICE_JUMP}),
+    ),
+    "no_caps": Mutant(
+        "the caps of the deployment are ignored",
+        "broker.decision.choose.refuse_rate",
+        returns(""),
+        frozenset({Kind.PRICE_JUMP}),
+    ),
+    "partial_poll": Mutant(
+        "a poll that broke off is believed",
+        "broker.market.reader.Reader._run",
+        _whatever_came,
+        frozenset({Kind.PARTIAL_PAGE, Kind.PRICE_JUMP}),
+    ),
+    "no_quarantine": Mutant(
+        "every price is believed",
+        "broker.market.quarantine.doubt_price",
+        _believes_everything,
+        frozenset({Kind.GLITCH}),
+    ),
+    "stale_prices": Mutant(
+        "neither the age of a price nor the hold matters; either alone keeps stale prices from moving a job",
+        "broker.decision.moving.refuse_quote",
+        returns(""),
+        faults=frozenset({Kind.FEED_STOPS, Kind.PRICE_JUMP}),
+        also=(("broker.decision.plan.hold_reason", returns(Reason("migrate.hold", True, "ignored"))),),
+    ),
+}
