@@ -25,6 +25,7 @@ from broker.core.errors import SettingsError
 from broker.core.money import micro_usd
 from broker.core.time import from_datetime, from_iso, parse_duration
 from broker.settings_errors import Document, explain, refuse_unknown_variables
+from broker.textfile import read_text
 
 SEARCHED = (Path("broker.toml"), Path("/etc/broker/broker.toml"))
 ENV_PREFIX = "BROKER_"
@@ -285,10 +286,7 @@ class Settings(BaseSettings):
         file = find_file(path)
         if file is None:
             return cls.parse("", "defaults", Path.cwd())
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingsError(f"cannot read {file}: {error}", hint="name a file with --config") from error
+        text = read_text(file, SettingsError, hint="name a file with --config")
         return cls.parse(text, str(file), file.resolve().parent)
 
     @classmethod
@@ -320,6 +318,11 @@ class Settings(BaseSettings):
     def source_dir(self) -> Path:
         """Uploaded tarballs, one file a hash."""
         return self.state_dir / "sources"
+
+    @property
+    def agent_dir(self) -> Path:
+        """Agents of this release and of those before it, one file a hash."""
+        return self.state_dir / "agents"
 
     @property
     def log_dir(self) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from broker.core.errors import SettingsError, StoreError
+from broker.textfile import read_text
 from broker.wire.messages import StoreAccess
 
 # Limits of AssumeRole's DurationSeconds (docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html). A role's
@@ -220,7 +221,4 @@ def _variable(variables: Mapping[str, str], name: str) -> str:
 def _read_ca(path: Path | None) -> str:
     if path is None:
         return ""
-    try:
-        return path.expanduser().read_text()
-    except OSError as error:
-        raise SettingsError(f"cannot read store.ca_file {path}: {error.strerror}") from error
+    return read_text(path.expanduser(), SettingsError, hint="it is ca_file of [store]")

@@ -9,6 +9,7 @@ import httpx
 
 from broker.cli.login import Login, load_login
 from broker.core.errors import AuthError, BrokerError, Place, UsageError
+from broker.textfile import read_text
 
 _TIMEOUT_S = 30.0
 
@@ -33,12 +34,12 @@ class Client:
 
     def __init__(self, login: Login | None = None, timeout_s: float = _TIMEOUT_S) -> None:
         self.login = login or load_login()
+        again = "run `broker login` again"
+        authorities = read_text(self.login.ca, hint=again) if self.login.ca else None
         try:
-            trust = ssl.create_default_context(cafile=str(self.login.ca) if self.login.ca else None)
-        except OSError as error:
-            raise UsageError(
-                f"cannot read the CA {self.login.ca}: {error}", hint="run `broker login` again"
-            ) from error
+            trust = ssl.create_default_context(cadata=authorities)
+        except (ssl.SSLError, ValueError) as error:
+            raise UsageError(f"the CA {self.login.ca} is not PEM: {error}", hint=again) from error
         self._http = httpx.Client(
             base_url=self.login.url,
             headers={"Authorization": f"Bearer {self.login.token}"},

@@ -21,6 +21,7 @@ from broker.core.yaml_text import Mapped, Node, Scalar, Sequence, did_you_mean, 
 from broker.jobs import later
 from broker.jobs.gpus import check_gpu, read_gpus
 from broker.jobs.source import SourceRequest, missing_requirements, missing_script, source_files
+from broker.textfile import read_text
 
 TOP = (
     "name",
@@ -59,12 +60,7 @@ def load_job(path: Path) -> tuple[JobSpec, SourceRequest | None]:
     Raises:
         SpecError: the file cannot be read, or something in it is wrong.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise SpecError(f"cannot read {path}: {why}") from None
-    return parse_job(text, str(path), path.parent)
+    return parse_job(read_text(path, SpecError), str(path), path.parent)
 
 
 def parse_job(text: str, file: str, folder: Path) -> tuple[JobSpec, SourceRequest | None]:

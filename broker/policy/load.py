@@ -13,6 +13,7 @@ from broker.core.yaml_text import did_you_mean, parse
 from broker.policy import select as selection
 from broker.policy.schema import Policy
 from broker.policy.sections import read_policy
+from broker.textfile import read_text
 
 # A policy is a page. The bound keeps a file that was put here by mistake from stalling the daemon.
 _MAX_BYTES: Final = 256 * 1024
@@ -44,18 +45,9 @@ def read_file(path: Path) -> str:
     """The text of a policy file.
 
     Raises:
-        PolicyError: it cannot be read, is no UTF-8, or far too long.
+        PolicyError: it cannot be read, is no ordinary file, no UTF-8, or far too long.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(content) > _MAX_BYTES:
-        raise PolicyError(f"{path}: {len(content)} bytes are no policy; {_MAX_BYTES} are allowed")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise PolicyError(f"{path}: not UTF-8 at byte {error.start}") from None
+    return read_text(path, PolicyError, max_bytes=_MAX_BYTES)
 
 
 def policy_files(folder: Path) -> list[Path]:

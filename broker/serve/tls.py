@@ -18,8 +18,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from broker.core.errors import SettingsError
 from broker.core.time import to_datetime
 from broker.settings import Settings
+from broker.textfile import read_text
 
 CA_DAYS = 3650
 SERVER_DAYS = 90
@@ -56,9 +58,15 @@ def ensure_tls(settings: Settings, real_now_ms: int) -> TlsFiles:
     Args:
         settings: For the public name, the files given, and the state folder.
         real_now_ms: The world's time, whatever rate our clock has.
+
+    Raises:
+        SettingsError: a file that the operator gave cannot be read.
     """
     server = settings.server
     if server.tls_cert and server.tls_key:
+        for key in ("tls_cert", "tls_key", "tls_ca"):
+            if file := getattr(server, key):
+                read_text(file, SettingsError, hint=f"it is {key} of [server]")
         return TlsFiles(server.tls_cert, server.tls_key, server.tls_ca)
     folder = settings.state_dir / "tls"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Commands that need no daemon and what `broker` costs to start."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,17 @@ def test_help_imports_nothing_heavy(arguments):
         (["frob"], 2, "No such command"),
         (["submit"], 2, "Missing argument"),
         (["submit", "nowhere.yaml"], 2, "cannot read nowhere.yaml"),
+        (["submit", "pipe"], 2, "cannot read pipe: it is a pipe"),
+        (["jobs", "check", "/dev/zero"], 2, "cannot read /dev/zero: it is a device"),
+        (["jobs", "check", "."], 2, "cannot read .: it is a folder"),
+        (["policy", "check", "pipe"], 2, "cannot read pipe: it is a pipe"),
+        (["serve", "--config", "pipe"], 2, "cannot read pipe: it is a pipe"),
+        (["backup", "copy", "--config", "pipe"], 2, "cannot read pipe: it is a pipe"),
+        (
+            ["login", "https://127.0.0.1:1", "--token", "t", "--ca", "pipe"],
+            2,
+            "cannot read pipe: it is a pipe",
+        ),
         (["jobs"], 4, "not logged in"),
         (["login"], 3, "no daemon runs with the state folder"),
         (["serve", "--config", "nowhere.toml"], 2, "cannot read nowhere.toml"),
@@ -50,6 +62,7 @@ def test_help_imports_nothing_heavy(arguments):
 )
 def test_a_persons_mistake_is_one_message(cli, monkeypatch, tmp_path, arguments, code, message):
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    os.mkfifo(tmp_path / "pipe")
     found, out, err = cli(*arguments)
     assert (found, out) == (code, "")
     assert message in err

@@ -14,7 +14,7 @@ def test_a_folder_with_mistakes(tmp_path: Path) -> None:
         "mode: 'off' is not one of observe, act",
         "place.order[1]: 'spt' is not one of owned, spot, on_demand, reserved",
         f"{tmp_path}/c.yaml: the name same is taken by {tmp_path}/b.yaml",
-        f"{tmp_path}/gone.yaml: cannot be read: No such file or directory",
+        f"cannot read {tmp_path}/gone.yaml: No such file or directory",
     ]
     assert as_json(errors)[1] == {
         "code": "policy_file",

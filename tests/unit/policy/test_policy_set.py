@@ -145,8 +145,8 @@ def test_bytes_that_are_no_text(folder: Path) -> None:
     policies = PolicySet(folder)
     (folder / "a.yaml").write_bytes(b"policy: a\ndescription: \xff\n")
     policies.reload()
-    assert messages(policies) == [f"{folder}/a.yaml: not UTF-8 at byte 23"]
+    assert messages(policies) == [f"cannot read {folder}/a.yaml: it is not UTF-8 text (byte 23)"]
     assert policies.get("a").precedence == 1
     (folder / "a.yaml").write_bytes(b"#" * 300_000)
     policies.reload()
-    assert "300000 bytes are no policy" in messages(policies)[0]
+    assert "it is longer than 262144 bytes" in messages(policies)[0]

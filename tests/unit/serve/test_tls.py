@@ -9,6 +9,7 @@ import pytest
 from cryptography import x509
 
 from broker.clock import SystemClock
+from broker.core.errors import SettingsError
 from broker.serve.tls import RENEW_BEFORE_DAYS, SERVER_DAYS, ensure_tls
 from broker.settings import Settings
 
@@ -88,5 +89,9 @@ def test_a_new_public_name_gets_a_new_certificate(settings):
 
 def test_the_operators_own_certificate_is_used_as_it_is(settings, tmp_path):
     own = Settings.parse('[server]\ntls_cert = "a.pem"\ntls_key = "a.key"\n', folder=tmp_path)
+    (tmp_path / "a.pem").touch()
+    with pytest.raises(SettingsError, match=r"cannot read .*a.key: No such file"):
+        ensure_tls(own, now_ms())
+    (tmp_path / "a.key").touch()
     files = ensure_tls(own, now_ms())
     assert (files.cert, files.ca, files.ca_pem) == (tmp_path / "a.pem", None, "")
