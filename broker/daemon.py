@@ -6,7 +6,6 @@ ends the daemon, since then another one has taken over.
 """
 
 import asyncio
-import hashlib
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -36,6 +35,7 @@ from broker.node.bundle import build_agent, user_data
 from broker.policy.load import PolicySet
 from broker.policy.schema import Verify
 from broker.serve.api import create_app
+from broker.serve.files import keep_agent
 from broker.serve.local import ensure_operator_token
 from broker.serve.notify import Notifier
 from broker.serve.server import serve_api
@@ -86,7 +86,7 @@ class Daemon:
         self.tls = self._renew_tls()
         self.policies = PolicySet(settings.policies.dir)
         self.agent = build_agent()
-        self.agent_sha256 = hashlib.sha256(self.agent).hexdigest()
+        self.agent_sha256 = keep_agent(settings.agent_dir, self.agent)
         self.providers, self.closed_clouds = assembly.open_clouds(
             settings, self.clock, self.store.installation_id
         )
@@ -322,8 +322,8 @@ class Daemon:
             settings=self.settings, store=self.store, history=self.history, policies=self.policies, clock=self.clock,
             ids=self.ids, wake=self.wake, snapshot=self.snapshot, preview=self.decider.preview,
             directive=self.directive, billing_rule=self.billing_rule, checks=self.checks, health=self.health,
-            agent_bytes=self.agent, agent_sha256=self.agent_sha256, source_dir=self.settings.source_dir,
-            log_dir=self.settings.log_dir, audit=self.auditor.audit, apply_audit=self.auditor.apply,
+            agent_bytes=self.agent, agent_sha256=self.agent_sha256, agent_dir=self.settings.agent_dir,
+            source_dir=self.settings.source_dir, log_dir=self.settings.log_dir, audit=self.auditor.audit, apply_audit=self.auditor.apply,
             clear_report_only=self.auditor.clear, unowned=self.collector.last,
         )  # fmt: skip
 

@@ -102,7 +102,7 @@ opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.req
 give_up, pause = time.monotonic() + @GIVE_UP_S@, 1.0
 while time.monotonic() < give_up:
     try:
-        data = opener.open(config["url"].rstrip("/") + "/agent/v1/agent.pyz", timeout=15).read()
+        data = opener.open(config["url"].rstrip("/") + "/agent/v1/agent.pyz?sha256=@SHA256@", timeout=15).read()
         found = hashlib.sha256(data).hexdigest()
         if found != "@SHA256@":
             raise ValueError("agent.pyz has hash " + found)

@@ -1,4 +1,4 @@
-"""Files that come in over HTTP: job logs, appended at offsets, and source tarballs, named by their hash.
+"""Files that come in over HTTP: job logs, appended at offsets, and source tarballs, named by their hash. And agents.
 
 A node's log is one file, so that the offset in its request says exactly what we have of it. What rank 0 writes is
 also appended to the job's log, which goes on over placements: that is the one people follow.
@@ -21,6 +21,8 @@ LOG_MAX_BYTES = 1 << 30
 # Offsets into a job's log, over all its nodes; far above any, and within what a file system can seek to.
 JOB_LOG_MAX_BYTES = 1 << 50
 SOURCE_MAX_BYTES = CAP_BYTES
+# Releases whose agents are kept. A node fetches its agent minutes after it was ordered, so two would do.
+AGENTS_KEPT = 4
 _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 
@@ -97,9 +99,39 @@ def source_file(source_dir: Path, sha256: str) -> Path:
     Raises:
         UsageError: not a SHA-256 in lower-case hex.
     """
+    return source_dir / f"{_checked(sha256)}.tar.gz"
+
+
+def agent_file(agent_dir: Path, sha256: str) -> Path:
+    """Where the agent of that hash lies.
+
+    Raises:
+        UsageError: not a SHA-256 in lower-case hex.
+    """
+    return agent_dir / f"{_checked(sha256)}.pyz"
+
+
+def keep_agent(agent_dir: Path, data: bytes) -> str:
+    """Keep the agent of this release for nodes that will boot under the next one; returns its hash."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    file = agent_file(agent_dir, sha256)
+    agent_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if file.exists():
+        file.touch()  # a release that has come back is the newest one
+    else:
+        partial = file.with_suffix(".partial")
+        partial.write_bytes(data)
+        partial.replace(file)
+    newest_first = sorted(agent_dir.glob("*.pyz"), key=lambda kept: kept.stat().st_mtime, reverse=True)
+    for old in newest_first[AGENTS_KEPT:]:
+        old.unlink()
+    return sha256
+
+
+def _checked(sha256: str) -> str:
     if not _SHA256.fullmatch(sha256):
         raise UsageError(f"{sha256[:80]!r} is not a SHA-256")
-    return source_dir / f"{sha256}.tar.gz"
+    return sha256
 
 
 async def receive_source(source_dir: Path, sha256: str, chunks: AsyncIterator[bytes], name: str) -> int:

@@ -71,10 +71,19 @@ async def logs(
 
 
 @router.get("/agent.pyz")
-async def agent(broker: Broker) -> Response:
-    """The agent. Public: user-data fetches it before there is a secret, and pins its hash."""
-    headers = {"X-Agent-SHA256": broker.agent_sha256}
-    return Response(broker.agent_bytes, media_type="application/zip", headers=headers)
+def agent(broker: Broker, sha256: str = "") -> Response:
+    """The agent. Public: user-data fetches it before there is a secret, and pins its hash.
+
+    A node that boots across an upgrade was promised the agent of the release before.
+    """
+    wanted = sha256 or broker.agent_sha256
+    data = broker.agent_bytes
+    if wanted != broker.agent_sha256:
+        try:
+            data = files.agent_file(broker.agent_dir, wanted).read_bytes()
+        except FileNotFoundError:
+            raise NotFound(f"no agent {wanted}") from None
+    return Response(data, media_type="application/zip", headers={"X-Agent-SHA256": wanted})
 
 
 @router.get("/source/{sha256}")

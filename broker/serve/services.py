@@ -46,6 +46,7 @@ class Services:
         checks: `broker doctor` for all that only the daemon can see: (subject, finding). Slow: calls clouds.
         health: See `Health`.
         agent_bytes: The agent's zipapp; agent_sha256: of it, as pinned in user-data.
+        agent_dir: Agents of this release and of those before it, one file a hash.
         source_dir: Tarballs of jobs, one file a hash.
         log_dir: Logs, one file a node and one a job.
         audit: Compare rows, clouds and checkpoint store; slow, on the loop.
@@ -69,6 +70,7 @@ class Services:
     health: Callable[[], Health]
     agent_bytes: bytes
     agent_sha256: str
+    agent_dir: Path
     source_dir: Path
     log_dir: Path
     audit: Callable[[], Awaitable[Audit]]

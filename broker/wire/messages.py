@@ -3,7 +3,7 @@
     POST /agent/v1/hello   Hello  -> Welcome      one-time token for a session, idempotent for the same secret
     POST /agent/v1/beat    Beat   -> Directive    level-triggered: the directive is the whole wish, every time
     POST /agent/v1/logs?offset=N   bytes -> {"size": M}   append-only; M is what the daemon has
-    GET  /agent/v1/agent.pyz       the agent itself, pinned by hash in user-data
+    GET  /agent/v1/agent.pyz?sha256=SHA256   the agent itself, pinned by hash in user-data; without it today's
     GET  /agent/v1/source/SHA256   the job's files
 
 After hello, calls carry ``Authorization: Bearer TOKEN:SECRET``. Durations are seconds of the *node's* clock:

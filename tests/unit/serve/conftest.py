@@ -165,6 +165,7 @@ def bench(tmp_path, monkeypatch, fresh_databases):
         health=lambda: made.health,
         agent_bytes=b"PK agent",
         agent_sha256="a" * 64,
+        agent_dir=settings.agent_dir,
         source_dir=settings.source_dir,
         log_dir=settings.log_dir,
         audit=audit,

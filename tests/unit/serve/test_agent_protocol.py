@@ -7,6 +7,7 @@ import pytest
 
 from broker.core.model import JobState, NodeState
 from broker.core.spec import Source
+from broker.serve import files
 from broker.wire.messages import (
     ORDER_EXIT,
     ORDER_WAIT,
@@ -211,3 +212,20 @@ def test_the_agent_itself_is_public(bench):
     answer = bench.client.get("/agent/v1/agent.pyz")
     assert answer.content == b"PK agent"
     assert answer.headers["X-Agent-SHA256"] == "a" * 64
+
+
+def test_a_node_that_boots_across_an_upgrade_gets_the_agent_it_was_promised(bench):
+    folder = bench.services.agent_dir
+    before = files.keep_agent(folder, b"PK agent of the release before")
+    answer = bench.client.get("/agent/v1/agent.pyz", params={"sha256": before})
+    assert answer.content == b"PK agent of the release before"
+    assert answer.headers["X-Agent-SHA256"] == before
+    assert bench.client.get("/agent/v1/agent.pyz", params={"sha256": "0" * 64}).status_code == 404
+    assert bench.client.get("/agent/v1/agent.pyz", params={"sha256": "../tls/key"}).status_code == 422
+    for number in range(files.AGENTS_KEPT - 1):
+        files.keep_agent(folder, f"release {number}".encode())
+    again = files.keep_agent(folder, b"PK agent of the release before")
+    assert again == before, "rolled back"
+    files.keep_agent(folder, b"one more")
+    assert files.agent_file(folder, before).exists()
+    assert len(list(folder.iterdir())) == files.AGENTS_KEPT
