@@ -22,13 +22,18 @@ class Priority(StrEnum):
         return list(Priority).index(self)
 
 
+# Slips, not shapes: the largest machine that can be rented has 72 GPUs in one rack, and a gang starts in one zone at once.
+MAX_GPUS_PER_NODE = 1024
+MAX_NODES = 1024
+
+
 @dataclass(frozen=True)
 class GpuRequest:
     """One acceptable kind of GPU.
 
     Attributes:
         type: A family (``H100``) or an exact SKU (``H100-SXM5-80GB``).
-        count: GPUs per node.
+        count: GPUs per node; 1 to `MAX_GPUS_PER_NODE`.
         memory_gib_min: Per GPU; 0 when any will do.
         form: ``SXM``, ``PCIe``, ``NVL`` or None for any.
     """
@@ -44,7 +49,7 @@ class Resources:
     """What a placement must offer.
 
     Attributes:
-        nodes: Size of the gang.
+        nodes: Size of the gang; 1 to `MAX_NODES`.
         gpus: Alternatives; any of them will do.
         markets: Which markets the job accepts.
         allow: Patterns ``cloud[/region[/zone]]`` with ``*``; empty allows all.

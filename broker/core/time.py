@@ -11,6 +11,10 @@ MINUTE_S = 60
 HOUR_S = 3600
 DAY_S = 86_400
 
+# A hundred years, and the last moment that `datetime` knows: more is a slip, and would overflow somewhere else.
+LONGEST_S = 36_525 * DAY_S
+LAST_MS = 253_402_300_799_999
+
 _UNIT_S = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 
@@ -19,13 +23,15 @@ def parse_duration(text: str) -> int:
     """``90s``, ``10m``, ``1h30m``, ``2d`` to whole seconds.
 
     Raises:
-        ValueError: not a duration, or not a whole number of seconds.
+        ValueError: not a duration, not a whole number of seconds, or longer than a hundred years.
     """
     compact = text.strip().replace(" ", "")
     matches = list(_PART.finditer(compact))
     if not matches or "".join(m.group(0) for m in matches) != compact:
         raise ValueError(f"{text!r} is not a duration; write 90s, 10m, 2h or 1d")
     total = sum(float(m.group(1)) * _UNIT_S[m.group(2)] for m in matches)
+    if total > LONGEST_S:
+        raise ValueError(f"{text[:40]!r} is longer than 100 years")
     if total != int(total):
         raise ValueError(f"{text!r} is not a whole number of seconds")
     return int(total)
@@ -49,7 +55,10 @@ def from_iso(text: str) -> int:
     Raises:
         ValueError: no date, or no zone.
     """
-    moment = datetime.fromisoformat(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a date and time; write 2026-11-30T12:00:00Z") from None
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone; append Z for UTC")
     return round(moment.timestamp() * MS)

@@ -81,12 +81,14 @@ class Node:
             raise self.fail(f"{self.name} is empty")
         return self._plain
 
-    def as_int(self, minimum: int | None = None) -> int:
-        """A whole number, at least `minimum`."""
+    def as_int(self, minimum: int | None = None, maximum: int | None = None) -> int:
+        """A whole number, at least `minimum` and at most `maximum`."""
         if not isinstance(self, Scalar) or isinstance(self._plain, bool) or not isinstance(self._plain, int):
             raise self.wrong("a whole number")
         if minimum is not None and self._plain < minimum:
             raise self.fail(f"{self.name}: {self._plain} is less than {minimum}")
+        if maximum is not None and self._plain > maximum:
+            raise self.fail(f"{self.name}: {self.text[:20]} is more than {maximum}")
         return self._plain
 
     def as_bool(self) -> bool:

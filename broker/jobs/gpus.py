@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from broker.core.errors import SpecError
 from broker.core.gpu import FAMILIES, GPUS, GpuModel
-from broker.core.spec import GpuRequest
+from broker.core.spec import MAX_GPUS_PER_NODE, GpuRequest
 from broker.core.yaml_text import Mapped, Node, Scalar, Sequence, did_you_mean
 from broker.jobs import later
 
 FORMS = ("SXM", "PCIe", "NVL")
 _SHORT = re.compile(r"([^:\s]+)(?:\s*:\s*(-?\d+))?")
-_MEMORY = re.compile(r"(>=)?\s*(\d+)\s*GiB")
+_MEMORY = re.compile(r"(>=)?\s*(\d{1,9})\s*GiB")
 _SKY = re.compile(r"([A-Za-z0-9]+)-(\d+)GB")
 _EXAMPLE = "H100:8, or {type: A100, count: 8, memory: 80GiB}, or a list of alternatives"
 
@@ -43,7 +43,8 @@ def _read_one(node: Node) -> GpuRequest:
     match = _SHORT.fullmatch(node.value.strip())
     if match is None:
         raise node.fail(f"{node.name}: {node.value!r} is not a GPU", f"write {_EXAMPLE}")
-    return _at(node, GpuRequest(match[1], int(match[2] or 1)))
+    # Nine digits are more than enough; Python does not read thousands of them.
+    return _at(node, GpuRequest(match[1], int((match[2] or "1")[:9])))
 
 
 def _read_mapping(node: Mapped) -> GpuRequest:
@@ -60,7 +61,7 @@ def _read_mapping(node: Mapped) -> GpuRequest:
     kind = node.need("type")
     request = GpuRequest(kind.as_str())
     if (count_node := node.get("count")) is not None:
-        request = replace(request, count=count_node.as_int(1))
+        request = replace(request, count=count_node.as_int(1, MAX_GPUS_PER_NODE))
     _at(
         kind, GpuRequest(request.type, request.count)
     )  # an unknown type is the type's fault, not the memory's
@@ -91,6 +92,10 @@ def _at(node: Node, request: GpuRequest, *, exact_memory: bool = False) -> GpuRe
 def _check(request: GpuRequest, *, exact_memory: bool) -> GpuRequest:
     if request.count < 1:
         raise SpecError(f"{request.count} GPUs is less than 1")
+    if request.count > MAX_GPUS_PER_NODE:
+        raise SpecError(
+            f"more than {MAX_GPUS_PER_NODE} GPUs in one node", hint="for several nodes: resources.nodes"
+        )
     kind, models = _models(request.type)
     request = replace(request, type=kind)
     if request.form is not None:

@@ -14,9 +14,9 @@ from typing import TypeVar
 from broker.core.errors import Place, SpecError
 from broker.core.ids import slug
 from broker.core.offer import Market
-from broker.core.size import parse_size
-from broker.core.spec import Checkpoint, DataSet, JobSpec, KeepBest, Priority, Resources
-from broker.core.time import from_iso, parse_duration
+from broker.core.size import format_size, parse_size
+from broker.core.spec import MAX_NODES, Checkpoint, DataSet, JobSpec, KeepBest, Priority, Resources
+from broker.core.time import LAST_MS, LONGEST_S, from_iso, parse_duration
 from broker.core.yaml_text import Mapped, Node, Scalar, Sequence, did_you_mean, parse
 from broker.jobs import later
 from broker.jobs.gpus import check_gpu, read_gpus
@@ -45,6 +45,11 @@ CHECKPOINT = ("dir", "every", "keep_last", "keep_best")
 KEEP_BEST = ("metric", "mode")
 STOP = ("deadline",)
 CLOUDS = ("aws", "gcp", "azure", "lambda", "coreweave", "local")
+
+# Each retention lists what is kept; more is no retention.
+MAX_KEEP_LAST = 1000
+# 1 EiB. Decisions reckon in floats, which an integer without bound may not fit.
+MAX_DATA_BYTES = 1 << 60
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -108,13 +113,14 @@ def check_spec(spec: JobSpec) -> JobSpec:
         "name": _NAME.fullmatch(spec.name) is None,
         "run": not spec.run.strip(),
         "resources.gpus": not gpus,
-        "resources.nodes": spec.resources.nodes < 1,
+        "resources.nodes": not 1 <= spec.resources.nodes <= MAX_NODES,
         "resources.markets": not spec.resources.markets,
         "env": any(_env_problem(name) for name in spec.env),
         "checkpoint.dir": checkpoint is not None and not _is_own_folder(checkpoint.dir),
-        "checkpoint.every_s": checkpoint is not None and checkpoint.every_s < 1,
-        "checkpoint.keep_last": checkpoint is not None and checkpoint.keep_last < 1,
-        "data.size_bytes": any(data.size_bytes < 0 for data in spec.data),
+        "checkpoint.keep_last": checkpoint is not None and not 1 <= checkpoint.keep_last <= MAX_KEEP_LAST,
+        "checkpoint.every_s": checkpoint is not None and not 1 <= checkpoint.every_s <= LONGEST_S,
+        "data.size_bytes": any(not 0 <= data.size_bytes <= MAX_DATA_BYTES for data in spec.data),
+        "deadline_ms": spec.deadline_ms is not None and not 0 <= spec.deadline_ms <= LAST_MS,
     }
     if wrong := [name for name, is_wrong in problems.items() if is_wrong]:
         raise SpecError(f"not a job: {', '.join(wrong)} has a value that no job file may have")
@@ -142,7 +148,7 @@ def _resources(top: Mapped, *, has_checkpoint: bool) -> Resources:
     resources = top.need("resources", "resources: {gpus: H100:8}").as_mapped()
     resources.only(RESOURCES, later.RESOURCES)
     gpus = read_gpus(resources.need("gpus", "gpus: H100:8"))
-    nodes = node.as_int(1) if (node := resources.get("nodes")) else 1
+    nodes = node.as_int(1, MAX_NODES) if (node := resources.get("nodes")) else 1
     markets = _markets(resources.get("market"), has_checkpoint)
     return Resources(gpus, nodes, markets, _places(resources, "allow"), _places(resources, "deny"))
 
@@ -209,7 +215,7 @@ def _data(top: Mapped) -> tuple[DataSet, ...]:
     for item in node.as_sequence() if node is not None else ():
         mapped = item.as_mapped()
         mapped.only(DATA, later.DATA)
-        size = _as(mapped.need("size", "size: 300GiB; it prices a move"), parse_size)
+        size = _as(mapped.need("size", "size: 300GiB; it prices a move"), _data_size)
         sets.append(DataSet(size, _text(mapped, "from") or ""))
     return tuple(sets)
 
@@ -227,7 +233,7 @@ def _checkpoint(top: Mapped) -> Checkpoint | None:
     if (every := mapped.get("every")) is not None:
         checkpoint = replace(checkpoint, every_s=_as(every, _positive_duration))
     if (keep_last := mapped.get("keep_last")) is not None:
-        checkpoint = replace(checkpoint, keep_last=keep_last.as_int(1))
+        checkpoint = replace(checkpoint, keep_last=keep_last.as_int(1, MAX_KEEP_LAST))
     return checkpoint
 
 
@@ -316,6 +322,13 @@ def _as(node: Node, read: Callable[[str], V]) -> V:
         return read(node.as_str())
     except ValueError as error:
         raise node.fail(f"{node.name}: {error}") from None
+
+
+def _data_size(text: str) -> int:
+    size_bytes = parse_size(text)
+    if size_bytes > MAX_DATA_BYTES:
+        raise ValueError(f"{text[:40]!r} is more than {format_size(MAX_DATA_BYTES)}")
+    return size_bytes
 
 
 def _positive_duration(text: str) -> int:

@@ -103,8 +103,6 @@ def duration(node: Node, minimum_s: int = 0) -> int:
         seconds = parse_duration(text)
     except ValueError as error:
         raise node.fail(f"{node.name}: {error}") from None
-    except OverflowError:
-        seconds = _LONGEST_S + 1
     if not minimum_s <= seconds <= _LONGEST_S:
         bound = f"at least {format_duration(minimum_s)}" if seconds < minimum_s else "at most 366d"
         raise node.fail(f"{node.name}: {text} is out of range", f"{bound}")
