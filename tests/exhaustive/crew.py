@@ -231,7 +231,8 @@ class Agent:
         if self.rank != 0:
             return True
         manifest = f"step-{self.step}"
-        wanted = Head(generation, head.seq + 1, f"{self.token} {head.seq + 1}", manifest, "sha", head.link)
+        nonce = f"{self.token} {head.seq + 1}"
+        wanted = Head(generation, head.seq + 1, nonce, manifest, "sha", head.link, head.holder)
         try:
             swap_head(self.store.objects, self.store.prefix, etag, wanted)
         except Fenced:

@@ -48,6 +48,7 @@ QUICK = (
     "tests/exhaustive/test_telling.py",
     "tests/exhaustive/test_collector.py",
     "tests/exhaustive/test_shell.py",
+    "tests/exhaustive/test_old_rows.py",
     "tests/exhaustive/test_sentences.py",
     "tests/exhaustive/test_scenarios.py",
 )

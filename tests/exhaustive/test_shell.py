@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.model import Job, JobState, Node, NodeState, Placement, PlacementState, Purpose
+from broker.core.model import Job, Node, NodeState, Placement, PlacementState, Purpose
 from broker.core.ports import CloudState, LaunchRequest
 from broker.migration.effects import CreateNode, DeleteNode, Fence, FindNode
 from broker.migration.reconcile import RETRY_S, as_cloud_node, load
@@ -17,7 +17,6 @@ from lab.faults import Fault, FaultKind
 from tests.exhaustive.cases import calm
 from tests.exhaustive.harness import Harness, Watched
 from tests.exhaustive.mischief import AHEAD, EVERY_FAILURE, Fail, Mischief
-from tests.exhaustive.rows import Disk
 from tests.exhaustive.scenarios import AWS_FAR, AWS_NEAR, GCP, SCENARIOS, Scenario
 
 
@@ -27,7 +26,7 @@ def begun(mischief: Mischief | None = None, faults: tuple[Fault, ...] = ()) -> H
 
 
 def until(harness: Harness, state: PlacementState) -> Harness:
-    for _ in range(1000):
+    for _ in range(100):
         if harness.placements() and harness.placements()[-1].state == state:
             return harness
         harness.turn()
@@ -55,6 +54,11 @@ def kinds(harness: Harness, after: int = 0) -> list[str]:
     return [call.kind for number, call in harness.calls.items() if number > after]
 
 
+def number_of_the_fence() -> int:
+    calls = calm(SCENARIOS["place"], False).end.calls.values()
+    return next(call.number for call in calls if call.kind == "fence")
+
+
 def failure(kind: str, name: str, deed: str = "none") -> Fail:
     return next(f for f in EVERY_FAILURE[kind] if (f.name, f.deed) == (name, deed))
 
@@ -78,9 +82,7 @@ def test_a_look_up_is_repeated_after_ten_seconds_and_not_before() -> None:
 
 
 def test_a_fence_that_failed_is_repeated_after_its_pause() -> None:
-    calls = calm(SCENARIOS["place"], False).end.calls.values()
-    number = next(call.number for call in calls if call.kind == "fence")
-    harness = until(begun({number: failure("fence", "StoreError")}), PlacementState.READY)
+    harness = until(begun({number_of_the_fence(): failure("fence", "StoreError")}), PlacementState.READY)
     assert kinds(harness)[-1] == "fence"
     before = len(harness.calls)
     harness.clock.advance(RETRY_S - 0.001)
@@ -251,49 +253,6 @@ def test_a_row_that_is_final_by_the_time_of_the_answer_is_left_alone() -> None:
 
     asyncio.run(work())
     assert harness.disk.nodes[node.token] == node
-
-
-# -- rows that are older than the world -------------------------------------------------------------------------------
-
-
-def test_a_pass_over_old_rows_latches_and_nothing_follows_from_it() -> None:
-    harness = until(begun(), PlacementState.ACTIVE)
-    harness.turn()
-    harness.turn()
-    (node,), (placement,) = harness.disk.nodes.values(), harness.disk.placements.values()
-    commit = {**node.report["commit"], "generation": 9}
-    harness.disk.nodes[node.token] = replace(node, report={**node.report, "commit": commit})
-    # As in a copy of long ago: by these rows another job's placement is overdue.
-    harness.disk.jobs["a"] = replace(harness.job, id="a", state=JobState.STARTING, active_placement_id=None)
-    harness.disk.placements["a-p1"] = replace(
-        placement, id="a-p1", job_id="a", state=PlacementState.INTENDED, deadline_ms=1
-    )
-    before = Disk(**harness.disk.image())
-    calls = len(harness.calls)
-    assert one_pass(harness) == 0
-    latch = harness.disk.switches.pop(REPORT_ONLY)
-    assert (latch.value, latch.set_by) == (True, "broker")
-    assert latch.reason == f"{node.placement_id} has committed under generation 9, which no row has granted"
-    assert harness.disk.same_as(before)
-    assert len(harness.calls) == calls
-
-
-def test_nothing_is_planned_while_it_is_latched() -> None:
-    harness = begun()
-    harness.turn()
-    with harness.store.write() as tx:
-        tx.set_switch(REPORT_ONLY, True)
-    assert one_pass(harness) == 0
-    assert harness.calls == {}
-
-
-def test_a_fence_that_comes_too_late_changes_no_row() -> None:
-    calls = calm(SCENARIOS["place"], False).end.calls.values()
-    number = next(call.number for call in calls if call.kind == "fence")
-    harness = until(begun({number: AHEAD}), PlacementState.READY)
-    latch = harness.disk.switches[REPORT_ONLY]
-    assert (latch.value, latch.reason) == (True, f"job {harness.job_id}: HEAD is ahead")
-    assert not harness.placements()[-1].fenced
 
 
 # -- what is loaded ---------------------------------------------------------------------------------------------------

@@ -112,6 +112,21 @@ def test_no_two_fences_write_the_same_head(settings):
     assert all(len(nonce) == 32 for nonce in nonces)
 
 
+def test_a_generation_has_one_holder(settings):
+    daemon = CheckpointStore(settings)
+    assert daemon.fence("a", 1, "bk-1").holder == "bk-1"
+    assert daemon.fence("a", 1, "bk-1") == daemon.head("a"), "its own fence, once more"
+    with pytest.raises(Conflict, match="held by bk-1, not by bk-2"):
+        daemon.fence("a", 1, "bk-2")
+    assert daemon.fence("a", 2, "bk-2").holder == "bk-2"
+
+
+def test_who_names_no_holder_says_nothing_of_one(settings):
+    daemon = CheckpointStore(settings)
+    daemon.fence("a", 1)
+    assert daemon.fence("a", 1, "bk-1").holder == ""
+
+
 @pytest.mark.process
 def test_on_a_real_s3_store(seaweed, monkeypatch):
     monkeypatch.setenv("CK_ID", seaweed.access_key)
