@@ -18,7 +18,7 @@ from broker import assembly
 from broker.checkpoint.commits import CheckpointStore
 from broker.checkpoint.credentials import StoreSettings
 from broker.clock import SystemClock, SystemIds
-from broker.core.errors import BrokerError, LeaseLost, SettingsError, StoreError
+from broker.core.errors import BrokerError, DiskFull, LeaseLost, SettingsError, StoreError
 from broker.core.model import Job, Node, Placement, PlacementState
 from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer
 from broker.core.ports import Check, LaunchRequest
@@ -183,6 +183,10 @@ class Daemon:
                     self._woken.set()
             except LeaseLost:
                 raise
+            except DiskFull as error:
+                log.error("pass.failed", reason=str(error))
+                await asyncio.sleep(1.0)
+                continue
             except Exception:
                 log.exception("pass.failed")
                 await asyncio.sleep(1.0)

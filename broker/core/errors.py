@@ -11,6 +11,7 @@
     │   ├── AlreadyRunning           5   another daemon holds this state database
     │   └── LeaseLost                5   another daemon has taken over; nothing was written
     ├── Refused                      6   a policy, a cap or the pause switch says no
+    ├── DiskFull                     1   no room is left for our state; nothing was written
     ├── StoreError                   1   the checkpoint store failed
     │   ├── CasFailed                1   compare-and-swap lost: somebody else wrote first
     │   └── Corrupt                  1   bytes do not match their hash
@@ -134,6 +135,12 @@ class Refused(BrokerError):
 
     exit_code = 6
     code = "refused"
+
+
+class DiskFull(BrokerError):
+    """No room is left for our state; nothing was written."""
+
+    code = "disk_full"
 
 
 class StoreError(BrokerError):

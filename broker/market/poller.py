@@ -12,7 +12,7 @@ from datetime import UTC
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
-from broker.core.errors import NotFound, ProviderError, Throttled
+from broker.core.errors import DiskFull, NotFound, ProviderError, Throttled
 from broker.core.offer import RawQuote
 from broker.core.ports import Clock, Provider
 from broker.core.time import MS
@@ -132,7 +132,13 @@ class Poller:
             await cloud.due.wait()
             cloud.due.clear()
             if self._clock.now_ms() >= cloud.not_before_ms:
-                await self.poll_now(name)
+                try:
+                    await self.poll_now(name)
+                except DiskFull as error:
+                    # It could not be written down. All else that the daemon does goes on.
+                    log.error("poll.lost", cloud=name, reason=str(error))
+                except Exception:
+                    log.exception("poll.lost", cloud=name)
 
     async def _poll(self, name: str, cloud: _Cloud) -> Poll:
         # Prices are dated by the start: what came in later was true no earlier than that.

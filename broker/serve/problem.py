@@ -3,6 +3,7 @@
 `code` is stable and for programs; `detail`, `place` and `hint` are for people and are what the CLI prints.
 """
 
+import errno
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from broker.core import errors
+from broker.core.wrong_value import of_one_value, words
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -48,6 +50,7 @@ _STATUS: tuple[tuple[type[errors.BrokerError], HTTPStatus], ...] = (
     (errors.Refused, HTTPStatus.FORBIDDEN),
     (errors.ProviderError, HTTPStatus.BAD_GATEWAY),
     (errors.StoreError, HTTPStatus.BAD_GATEWAY),
+    (errors.DiskFull, HTTPStatus.INSUFFICIENT_STORAGE),
 )
 
 
@@ -84,11 +87,22 @@ def install(app: FastAPI) -> None:
             more = {"place": asdict(error.place) if error.place else None, "hint": error.hint}
         return problem(status_of(error), error.code, detail, exit_code=error.exit_code, **more)
 
+    @app.exception_handler(OSError)
+    async def file(request: Request, error: OSError) -> JSONResponse:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return await ours(
+                request, errors.DiskFull(f"no room left for {error.filename or 'a file of the daemon'}")
+            )
+        return await bug(request, error)
+
     @app.exception_handler(RequestValidationError)
     async def shape(_request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "usage", f"{where}: {first['msg']}", exit_code=2)
+        path, mistakes = of_one_value(error.errors())
+        where = ".".join(str(part) for part in path)
+        message, hint = words(mistakes, table="an object")
+        return problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY, "usage", f"{where}: {message}", exit_code=2, hint=hint
+        )
 
     @app.exception_handler(HTTPException)
     async def plain(_request: Request, error: HTTPException) -> JSONResponse:

@@ -10,11 +10,13 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Engine, QueuePool, create_engine, event
+from sqlalchemy import Engine, ExceptionContext, QueuePool, create_engine, event
 
-from broker.core.errors import SettingsError
+from broker.core.errors import DiskFull, SettingsError
 
 BUSY_TIMEOUT_MS = 5000
+# With less than this no file of a database can grow.
+_ROOM_BYTES = 64 << 10
 # WAL needs memory that is shared between processes and locks that work: https://sqlite.org/wal.html, "Overview".
 _NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs"}
@@ -98,7 +100,26 @@ def _engine(path: Path, pragma: str, *, begin: str, size: int) -> Engine:
         "sqlite://", creator=connect, poolclass=QueuePool, pool_size=size, max_overflow=0, pool_timeout=60
     )
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    event.listen(engine, "handle_error", lambda context: _say_if_full(path, context))
     return engine
+
+
+def _say_if_full(path: Path, context: ExceptionContext) -> None:
+    """Raises:
+    DiskFull: that is what the error comes from. SQLite has undone the transaction.
+    """
+    # The low byte is the kind of error. Files beside the database that cannot grow are reported as a failed read or
+    # write, so there the disk is asked.
+    kind = getattr(context.original_exception, "sqlite_errorcode", 0) & 0xFF
+    if kind == sqlite3.SQLITE_FULL or (
+        kind in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(path)
+    ):
+        raise DiskFull(f"no room left for {path}; make some, and it goes on")
+
+
+def _is_full(path: Path) -> bool:
+    disk = os.statvfs(path.parent)
+    return disk.f_bavail * disk.f_frsize < _ROOM_BYTES
 
 
 def _file_system(path: Path) -> str:

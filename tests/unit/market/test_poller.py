@@ -259,3 +259,26 @@ async def test_a_throttled_cloud_is_left_alone_as_long_as_it_says(history: Histo
     aws = Prices("aws", throttles)
     await run_for(poller(history, aws, intervals_s={"aws": 0.05}), 0.4)
     assert len(aws.calls) == 1
+
+
+async def test_a_full_disk_ends_no_loop(history: HistoryStore) -> None:
+    """A poll that cannot be written down is lost; when there is room the next one is kept."""
+    limit = "PRAGMA max_page_count={}"
+    with history._engines.writer.begin() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(limit.format(pages))
+    asked = 0
+
+    def many() -> Iterable[RawQuote]:
+        nonlocal asked
+        asked += 1
+        return [raw("2.5", replace(SPOT, zone=f"zone-{asked}-{number}")) for number in range(200)]
+
+    one = poller(history, Prices("aws", many), intervals_s={"aws": 0.05})
+    await run_for(one, 0.5)
+    assert asked > 2
+    assert not history.now()
+    with history._engines.writer.begin() as connection:
+        connection.exec_driver_sql(limit.format(1 << 30))
+    await run_for(one, 0.5)
+    assert history.now()

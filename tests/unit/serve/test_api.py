@@ -1,6 +1,8 @@
 """``/api/v1`` over HTTP: who may do what, once-only submission, what is shown and what is hidden."""
 
+import errno
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -432,3 +434,14 @@ def test_a_token_is_named_with_a_name(bench, name):
         "/api/v1/tokens", json={"role": "viewer", "name": name}, headers=bench.token("operator")
     )
     assert answer.status_code == 422
+
+
+def test_a_full_disk_is_told_as_such(bench, monkeypatch):
+    def full(self, *_args, **_more):
+        raise OSError(errno.ENOSPC, "No space left on device", "/var/lib/broker/sources/x.partial")
+
+    monkeypatch.setattr(Path, "open", full)
+    sha256 = "0" * 64
+    answer = bench.client.put(f"/api/v1/sources/{sha256}", content=b"x", headers=bench.token("engineer"))
+    assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
+    assert answer.json()["detail"] == "no room left for /var/lib/broker/sources/x.partial"

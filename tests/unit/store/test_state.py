@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from broker.core.errors import AlreadyRunning, BrokerError, Conflict, LeaseLost, NotFound
+from broker.core.errors import AlreadyRunning, BrokerError, Conflict, DiskFull, LeaseLost, NotFound
 from broker.core.model import (
     Alternative,
     Commit,
@@ -381,3 +381,18 @@ def test_a_damaged_file_is_named_with_a_way_out(tmp_path, name, damage):
     path.write_bytes(whole[:20_000] if damage == "truncated" else bytes(range(256)) * 200)
     with pytest.raises(BrokerError, match=f"{name}.db is damaged .*backup"):
         migrate(path, name)
+
+
+def test_a_full_disk_is_told_as_such_and_undoes_the_whole_transaction(store: StateStore):
+    save(store, job())
+    limit = "PRAGMA max_page_count={}"
+    with store._engines.writer.begin() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(limit.format(pages))
+    with pytest.raises(DiskFull, match=r"no room left for .*state\.db"):
+        save(store, *(job(f"more-{number}") for number in range(500)))
+    with store._engines.writer.begin() as connection:
+        connection.exec_driver_sql(limit.format(1 << 30))
+    with store.read() as tx:
+        assert len(tx.jobs()) == 1
+    save(store, job("more"))
