@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
 from broker.core.errors import Conflict, NotFound
 from broker.core.model import Event
+from broker.store.fetch import fetch
 from broker.store.rows import Rows
 from broker.store.tables import ProjectRow, SwitchRow, TokenRow
 
@@ -18,7 +18,7 @@ REPORT_ONLY = (
     "report_only"  # this may be a restored database: no create, fence or delete until an operator clears it
 )
 SWITCHES = (PAUSED, REPORT_ONLY)
-_SWITCHED_ON = select_columns(col(SwitchRow.name)).where(col(SwitchRow.value))
+_SWITCHED_ON = "SELECT name FROM switch WHERE value"
 
 
 class Role(StrEnum):
@@ -183,7 +183,7 @@ class Access(Rows):
 
     def switched_on(self) -> set[str]:
         """Names of the switches that are on."""
-        return set(self._session.connection().execute(_SWITCHED_ON).scalars())
+        return {name for (name,) in fetch(self._connection, _SWITCHED_ON)}
 
     def set_switch(self, name: str, value: bool, *, by: str = "broker", reason: str = "") -> bool:
         """Turn it on or off; returns whether that changed anything. Writes the event itself."""

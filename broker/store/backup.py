@@ -11,8 +11,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from sqlmodel import Session
-
 from broker.core.errors import BrokerError, Conflict, NotFound
 from broker.core.ports import Clock
 from broker.core.time import to_iso
@@ -86,11 +84,13 @@ def _latch(database: Path, clock: Clock) -> None:
     now_ms = clock.now_ms()
     engines = open_engines(database, synchronous="FULL")
     try:
-        with engines.writer.begin() as connection, Session(connection) as session:
-            Access(session, clock).set_switch(
+        with engines.writer.begin() as connection:
+            access = Access(connection, clock)
+            access.set_switch(
                 REPORT_ONLY, True, by="backup", reason=f"restored from the backup of {to_iso(now_ms)}"
             )
-            session.flush()
+            access.flush()
+            access.close()
     finally:
         engines.dispose()
     with closing(sqlite3.connect(database)) as copy:

@@ -6,16 +6,18 @@ first, and a back-test may only know what had been observed.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Row, Select, Table, insert, select, update
+from sqlalchemy import Select, Table, insert, select, update
 
 from broker.core.offer import Market, Offer, Quote, RawQuote
 from broker.core.plain import from_plain, to_plain
 from broker.store.engines import Engines, open_engines
+from broker.store.fetch import fetch
 from broker.store.ingest import OFFER_FIELDS, ingest
 from broker.store.migrate import migrate
 from broker.store.prices import OFFER, POLL, PRICE_NOW, PRICE_POINT, QUARANTINE, SOURCE
@@ -95,7 +97,7 @@ class HistoryStore:
     def now(self) -> dict[str, Quote]:
         """The price now of every offer, by offer key, whatever its age."""
         with self._engines.reader.connect() as connection:
-            quotes = [_quote(row) for row in connection.execute(_quotes_from(PRICE_NOW))]
+            quotes = [_quote(row) for row in fetch(connection, _PRICES_NOW)]
         return {quote.offer.key: quote for quote in quotes}
 
     def points(self, offer_key: str, from_ms: int, to_ms: int) -> list[Quote]:
@@ -179,24 +181,11 @@ class HistoryStore:
 
     def quarantined(self) -> dict[str, Quarantined]:
         """What is in quarantine now, by offer key."""
-        query = select(QUARANTINE).where(QUARANTINE.c.released_at_ms.is_(None)).order_by(QUARANTINE.c.id)
         with self._engines.reader.connect() as connection:
-            rows = connection.execute(query).all()
+            found = fetch(connection, _QUARANTINED)
         return {
-            row.offer_key: Quarantined(
-                RawQuote(
-                    from_plain(Offer, json.loads(row.offer)),
-                    row.price_text,
-                    row.currency,
-                    row.effective_at_ms,
-                    row.source,
-                ),
-                row.reason,
-                row.first_seen_ms,
-                row.last_seen_ms,
-                row.times_seen,
-            )
-            for row in rows
+            key: Quarantined(RawQuote(from_plain(Offer, json.loads(offer)), *row[:4]), *row[4:])
+            for key, offer, *row in found
         }
 
 
@@ -211,7 +200,20 @@ def _quotes_from(table: Table) -> Select[Any]:
     )
 
 
-def _quote(row: Row[Any]) -> Quote:
-    shape, price = list(row[: len(OFFER_FIELDS)]), row[len(OFFER_FIELDS) :]
+# Asked in every pass.
+_PRICES_NOW = str(_quotes_from(PRICE_NOW))
+_QUARANTINED = """\
+SELECT offer_key, offer, price_text, currency, effective_at_ms, source, reason, first_seen_ms, last_seen_ms, times_seen
+FROM quarantine WHERE released_at_ms IS NULL ORDER BY id"""
+
+
+def _quote(row: Sequence[Any]) -> Quote:
+    return Quote(_offer(tuple(row[: len(OFFER_FIELDS)])), *row[len(OFFER_FIELDS) :])
+
+
+@lru_cache(maxsize=16_384)
+def _offer(columns: tuple[Any, ...]) -> Offer:
+    """Offers stay, and their prices change."""
+    shape = list(columns)
     shape[_MARKET] = Market(shape[_MARKET])
-    return Quote(Offer(*shape), *price)
+    return Offer(*shape)

@@ -17,9 +17,11 @@ from sqlalchemy import Connection, insert, select, update
 
 from broker.core.errors import AlreadyRunning, LeaseLost, SettingsError
 from broker.core.time import to_iso
+from broker.store.fetch import fetch
 from broker.store.tables import LeaseRow, Row
 
 _LEASE = Row.metadata.tables[str(LeaseRow.__tablename__)]
+_NOW = "SELECT epoch, holder FROM lease"
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,8 @@ def check_lease(connection: Connection, epoch: int) -> None:
     """Raises:
     LeaseLost: the row carries another epoch. The caller's transaction must not commit.
     """
-    # The lock on the row keeps a successor from taking over between this look and our commit (PostgreSQL; SQLite
-    # has locked the whole file already).
-    row = connection.execute(select(_LEASE.c.epoch, _LEASE.c.holder).with_for_update(read=True)).one_or_none()
-    if row is None or row.epoch != epoch:
-        by = row.holder if row else "nobody"
+    # A write transaction has locked the whole file: no successor can take over between this look and our commit.
+    found = fetch(connection, _NOW)
+    if not found or found[0][0] != epoch:
+        by = found[0][1] if found else "nobody"
         raise LeaseLost(f"this broker has been replaced by {by}; it stops writing and must be restarted")

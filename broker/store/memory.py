@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import bindparam
-from sqlalchemy import select as select_columns
 from sqlmodel import col, delete, select
 
 from broker.core.model import Verdict
 from broker.core.offer import Market, Offer
+from broker.store.fetch import fetch
 from broker.store.rows import Rows
 from broker.store.tables import HoldRow, LaunchRow, PoolRow, ProbeReportRow
 
@@ -70,8 +69,10 @@ class ProbeReport:
 
 
 # Asked for every job in every pass: past the ORM.
-_HOLD = select_columns(col(HoldRow.target_key), col(HoldRow.since_ms), col(HoldRow.quote_at_ms)).where(
-    col(HoldRow.job_id) == bindparam("job_id"), col(HoldRow.policy) == bindparam("policy")
+_HOLD = "SELECT target_key, since_ms, quote_at_ms FROM hold WHERE job_id = :job_id AND policy = :policy"
+_POOLS = "SELECT offer_key, empty_until_ms FROM pool WHERE empty_until_ms > :now_ms"
+_LAUNCHES = (
+    "SELECT at_ms, offer_key, market, ok, error FROM launch WHERE at_ms >= :since_ms ORDER BY at_ms, id"
 )
 
 
@@ -80,8 +81,8 @@ class Memory(Rows):
 
     def hold(self, job_id: str, policy: str) -> Wish | None:
         """What a policy has been wanting for a job; `Hold(*tx.hold(...))` makes the decision's own value of it."""
-        row = self._session.connection().execute(_HOLD, {"job_id": job_id, "policy": policy}).one_or_none()
-        return None if row is None else Wish(*row)
+        found = fetch(self._connection, _HOLD, {"job_id": job_id, "policy": policy})
+        return Wish(*found[0]) if found else None
 
     def save_hold(self, job_id: str, policy: str, hold: AnyHold | None) -> None:
         """Remember it, or forget it when it is None."""
@@ -101,8 +102,7 @@ class Memory(Rows):
 
     def pools(self) -> dict[str, int]:
         """Pools that are taken for empty now: offer key to until when, ms."""
-        query = select(PoolRow).where(PoolRow.empty_until_ms > self._clock.now_ms())
-        return {row.offer_key: row.empty_until_ms for row in self._session.exec(query)}
+        return dict(fetch(self._connection, _POOLS, {"now_ms": self._clock.now_ms()}))
 
     def mark_empty(self, offer_key: str, until_ms: int, reason: str) -> None:
         """Take a pool for empty until then; 0 takes the mark away."""
@@ -112,17 +112,13 @@ class Memory(Rows):
         """Keep the outcome of a launch."""
         row = LaunchRow(at_ms=at_ms, offer_key=offer.key, market=offer.market.value, ok=ok, error=error)
         self._session.add(row)
+        self._session.flush()  # `launches` does not see what has not been flushed
 
     def launches(self, since_ms: int) -> list[Launch]:
         """Launches at or after then, oldest first."""
-        query = (
-            select(LaunchRow)
-            .where(LaunchRow.at_ms >= since_ms)
-            .order_by(col(LaunchRow.at_ms), col(LaunchRow.id))
-        )
+        found = fetch(self._connection, _LAUNCHES, {"since_ms": since_ms})
         return [
-            Launch(row.at_ms, row.offer_key, Market(row.market), row.ok, row.error)
-            for row in self._session.exec(query)
+            Launch(at_ms, key, Market(market), bool(ok), error) for at_ms, key, market, ok, error in found
         ]
 
     def save_probe_report(self, report: ProbeReport) -> None:

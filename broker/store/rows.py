@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import JSON, Boolean, Insert, Table, Update, bindparam, insert, update
+from sqlalchemy import JSON, Boolean, Connection, Insert, Table, Update, bindparam, insert, update
 from sqlmodel import Session, SQLModel, col, func, select
 
 from broker.core.model import (
@@ -24,6 +24,7 @@ from broker.core.model import (
 from broker.core.offer import Offer
 from broker.core.plain import from_plain, to_plain
 from broker.core.ports import Clock
+from broker.store.fetch import fetch
 from broker.store.tables import DecisionRow, EventRow, JobRow, NodeRow, PlacementRow, Row
 
 Saved = Job | Placement | Node
@@ -111,10 +112,25 @@ class Rows:
         last_emitted: Number of the newest event written in this transaction, or None.
     """
 
-    def __init__(self, session: Session, clock: Clock) -> None:
-        self._session = session
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._connection = connection
         self._clock = clock
         self.last_emitted: int | None = None
+
+    @cached_property
+    def _session(self) -> Session:
+        """Made when it is asked for: most transactions do without an ORM."""
+        return Session(self._connection, expire_on_commit=False)
+
+    def flush(self) -> None:
+        """Send what the session still holds back."""
+        if "_session" in self.__dict__:
+            self._session.flush()
+
+    def close(self) -> None:
+        """Let go of the session; the transaction is somebody else's."""
+        if "_session" in self.__dict__:
+            self._session.close()
 
     # -- jobs, placements, nodes ------------------------------------------------------------------------------------
 
@@ -158,14 +174,12 @@ class Rows:
 
     def nodes_of_open_placements(self) -> list[Node]:
         """Nodes, gone ones too, by placement and rank: everything that the placements that can still change have."""
-        found = self._session.connection().exec_driver_sql(_of_open_placements())
-        return [cast(Node, _value_of(Node, tuple(row))) for row in found]
+        found = fetch(self._connection, _of_open_placements())
+        return [cast(Node, _value_of(Node, row)) for row in found]
 
     def placements_that_ended(self, reason: str) -> dict[str, int]:
         """How many placements of each open job have a reason that begins with this; jobs with none are left out."""
-        found = self._session.connection().exec_driver_sql(
-            _BY_REASON, {"reason": reason, "length": len(reason)}
-        )
+        found = fetch(self._connection, _BY_REASON, {"reason": reason, "length": len(reason)})
         return {str(job_id): int(count) for job_id, count in found}
 
     def node(self, token: str) -> Node | None:
@@ -175,7 +189,7 @@ class Rows:
     def save(self, value: Saved) -> None:
         """Write a job, a placement or a node: a new row, or the one with its primary key."""
         assert isinstance(value.state, _STATES[type(value)]), value.state
-        connection, shape, plain = self._session.connection(), _SHAPE[type(value)], to_plain(value)
+        connection, shape, plain = self._connection, _SHAPE[type(value)], to_plain(value)
         changed = connection.execute(shape.change, plain | {"of_key": plain[shape.key]})
         if changed.rowcount == 0:
             connection.execute(shape.add, plain)
@@ -184,15 +198,15 @@ class Rows:
         """Billable stretches by start: of every node whose meter has run, by the cloud's word."""
         by = {"job_id": job_id, "project_id": project_id}
         values = {name: value for name, value in by.items() if value is not None}
-        found = self._session.connection().exec_driver_sql(_metered(tuple(values)), values)
-        return [_segment(cast(Node, _value_of(Node, tuple(row[:-1]))), _offer(row[-1])) for row in found]
+        found = fetch(self._connection, _metered(tuple(values)), values)
+        return [_segment(cast(Node, _value_of(Node, row[:-1])), _offer(row[-1])) for row in found]
 
     # -- events and decisions -----------------------------------------------------------------------------------------
 
     def emit(self, event: Event) -> int:
         """Append an event; returns the number that the store gave it."""
         assert event.seq == 0, "the store numbers events"
-        added = self._session.connection().execute(_NEW_EVENT, to_plain(event) | {"seq": None})
+        added = self._connection.execute(_NEW_EVENT, to_plain(event) | {"seq": None})
         (number,) = added.inserted_primary_key or (None,)
         assert number is not None
         self.last_emitted = int(number)
@@ -272,8 +286,8 @@ class Rows:
         """Rows whose columns have these values; None is any."""
         values = {name: value for name, value in by.items() if value is not None}
         query = _SHAPE[kind].query(open_only, tuple(values))
-        found = self._session.connection().exec_driver_sql(query, values)
-        return [cast(S, _value_of(cast(Hashable, kind), tuple(row))) for row in found]
+        found = fetch(self._connection, query, values)
+        return [cast(S, _value_of(cast(Hashable, kind), row)) for row in found]
 
     def _merge(self, row: SQLModel) -> None:
         self._session.merge(row)

@@ -84,10 +84,12 @@ class StateStore:
         try:
             with self._engines.writer.begin() as connection:
                 check_lease(connection, self.epoch)
-                with Session(connection, expire_on_commit=False) as session:
-                    tx = Tx(session, self._clock)
+                tx = Tx(connection, self._clock)
+                try:
                     yield tx
-                    session.flush()
+                    tx.flush()
+                finally:
+                    tx.close()
         finally:
             self._thread.writing = False
         if tx.last_emitted is not None:
@@ -96,8 +98,12 @@ class StateStore:
     @contextmanager
     def read(self) -> Iterator[Tx]:
         """A transaction that sees one moment; writing in it fails."""
-        with self._engines.reader.connect() as connection, Session(connection, autoflush=False) as session:
-            yield Tx(session, self._clock)
+        with self._engines.reader.begin() as connection:
+            tx = Tx(connection, self._clock)
+            try:
+                yield tx
+            finally:
+                tx.close()
 
     def on_commit(self, callback: OnCommit) -> None:
         """Call with the number of the newest event after every commit that wrote one, in the thread that wrote it.
