@@ -70,6 +70,9 @@ _DENIED = {
     "SignatureDoesNotMatch",
     "UnrecognizedClientException",
 }
+# The token has made an instance already, with other parameters: an earlier send of ours, before an upgrade or a change
+# of settings. So there is one to be looked up.
+_TAKEN = {"IdempotentParameterMismatch"}
 
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
@@ -125,7 +128,7 @@ def from_reply(error: boto.ClientError, doing: str, *, creating: bool = False) -
         return Throttled(text, _retry_after_s(meta))
     if code in _DENIED or status in (401, 403):
         return Denied(text)
-    if status >= 500:
+    if status >= 500 or code in _TAKEN:
         return _no_reply(text, creating)
     return Invalid(text)
 

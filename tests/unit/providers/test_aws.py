@@ -106,7 +106,7 @@ def refused(code: str, status: int) -> boto.ClientError:
         ("RequestLimitExceeded", 503, Throttled, None),
         ("UnauthorizedOperation", 403, Denied, None),
         ("ExpiredToken", 400, Denied, None),
-        ("IdempotentParameterMismatch", 400, Invalid, None),
+        ("IdempotentParameterMismatch", 400, UnknownOutcome, None),
         ("InvalidAMIID.NotFound", 400, Invalid, None),
         ("InternalError", 500, UnknownOutcome, None),
         ("Unavailable", 503, UnknownOutcome, None),
