@@ -11,20 +11,18 @@ Mistakes are refused with file, line, column and a suggestion; `broker.settings_
 import os
 import tomllib
 from collections.abc import Mapping
-from datetime import datetime
-from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import platformdirs
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from broker.core.errors import SettingsError
-from broker.core.money import micro_usd
-from broker.core.time import from_datetime, from_iso, parse_duration
 from broker.settings_errors import Document, explain, refuse_unknown_variables
+from broker.settings_values import Address, Dollars, Duration, Instant
 from broker.textfile import read_text
 
 SEARCHED = (Path("broker.toml"), Path("/etc/broker/broker.toml"))
@@ -43,29 +41,6 @@ _PATHS = (
 )
 
 
-def _seconds(value: object) -> object:
-    if isinstance(value, str):
-        return parse_duration(value)
-    raise ValueError(f"{value!r} has no unit; write it as a string: 90s, 10m, 2h")
-
-
-def _instant(value: object) -> object:
-    if isinstance(value, datetime):
-        return from_datetime(value)
-    return from_iso(value) if isinstance(value, str) else value
-
-
-def _dollars(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is not an amount of dollars; write 400 or 12.50")
-    return micro_usd(Decimal(str(value)))
-
-
-Duration = Annotated[int, BeforeValidator(_seconds), Field(ge=1)]
-Instant = Annotated[int, BeforeValidator(_instant)]
-Dollars = Annotated[int, BeforeValidator(_dollars), Field(ge=0)]
-
-
 def _without_unit(name: str) -> str:
     """Attributes carry their unit, keys of the file do not: ``beat_s`` is ``beat``."""
     return name.removesuffix("_s").removesuffix("_ms")
@@ -80,7 +55,7 @@ class Section(BaseModel):
 class Server(Section):
     """Where the daemon listens, and what nodes and people call it."""
 
-    listen: str = Field(default="127.0.0.1:8700", pattern=r"^\S+:\d{1,5}$", description="Address and port.")
+    listen: Address = Field(default="127.0.0.1:8700", description="Address and port.")
     public_url: str = Field(
         default="", description="What nodes and people dial; default `https://` and `listen`."
     )
@@ -299,7 +274,7 @@ class Settings(BaseSettings):
         document = Document(file, text)
         try:
             tables = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise document.syntax_error(error) from error
         refuse_unknown_variables(os.environ, ENV_PREFIX, tuple(cls.model_fields))
         try:
@@ -366,11 +341,18 @@ def _check(settings: Settings, document: Document) -> None:
         if name not in CLOUDS:
             raise document.wrong(("clouds", name), f"unknown cloud {name!r}", known=CLOUDS)
     if (settings.server.tls_cert is None) != (settings.server.tls_key is None):
+        given = "tls_cert" if settings.server.tls_cert else "tls_key"
         raise document.wrong(
-            ("server", "tls_cert"), "tls_cert and tls_key belong together", hint="give both or neither"
+            ("server", given), "tls_cert and tls_key belong together", hint="give both or neither"
         )
     if not settings.server.url.startswith("https://"):
         raise document.wrong(("server", "public_url"), "public_url must start with https://")
+    if not _is_url(settings.server.url):
+        raise document.wrong(
+            ("server", "public_url"),
+            "public_url is no address",
+            hint="write https://host or https://host:port",
+        )
     if settings.store.kind == "s3" and not settings.store.bucket:
         raise document.wrong(
             ("store", "kind"), "an s3 store needs a bucket", hint='add bucket = "..." to [store]'
@@ -388,6 +370,14 @@ def _check(settings: Settings, document: Document) -> None:
                 f"clock rate {settings.clock.rate:g} is refused: {name} would be called at {own[0]}, the vendor's own",
                 hint="a real cloud bills in real time; remove the rate, or point every cloud at a lab",
             )
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and (parts.port or 0) >= 0
+    except ValueError:  # half a bracket, a port that is none
+        return False
 
 
 def vendor_endpoints(cloud: str, options: Mapping[str, Any]) -> list[str]:

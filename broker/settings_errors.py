@@ -1,5 +1,6 @@
 """Words for mistakes in `broker.toml` and its environment variables: place, source line, suggestion."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -8,10 +9,11 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 
 from broker.core.errors import Place, SettingsError
+from broker.core.wrong_value import name_of, of_one_value, words
 from broker.core.yaml_text import did_you_mean
 
 _SYNTAX = re.compile(r"^(?P<what>.*) \(at line (?P<line>\d+), column (?P<column>\d+)\)$")
-_HEADER = re.compile(r"^\s*\[\s*(?P<name>[^\]]+?)\s*\]")
+_HEADER = re.compile(r"^\s*\[\[?\s*(?P<name>[^\[\]]+?)\s*\]")
 
 Path = tuple[str | int, ...]
 
@@ -48,11 +50,16 @@ class Document:
                 return Place(self.file, number, len(line) - len(line.lstrip()) + 1, line.rstrip())
         return found
 
-    def syntax_error(self, error: tomllib.TOMLDecodeError) -> SettingsError:
+    def syntax_error(self, error: ValueError | RecursionError) -> SettingsError:
         """The parser's complaint with its place."""
+        if not isinstance(error, tomllib.TOMLDecodeError):
+            # Python's own limits; the parser does not say where it was.
+            what = "it is nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+            return SettingsError(f"{self.file}: not TOML: {what}")
         told = _SYNTAX.match(str(error))
         if told is None:
-            return SettingsError(str(error), Place(self.file, max(1, self.text.count("\n")), 1))
+            what = str(error).removesuffix(" (at end of document)")
+            return SettingsError(f"not TOML: {what}", Place(self.file, max(1, self.text.count("\n")), 1))
         line = int(told["line"])
         source = (self.text.splitlines() or [""])[min(line, self.text.count("\n") + 1) - 1]
         return SettingsError(
@@ -82,27 +89,33 @@ def explain(
     prefix: str,
 ) -> SettingsError:
     """The first complaint of pydantic in our words, at its place in the file or as the variable's name."""
-    first = error.errors(include_url=False)[0]
-    path = first["loc"]
-    message = first["msg"].removeprefix("Value error, ")
-    hint = None
-    if first["type"] == "extra_forbidden":
+    path, mistakes = of_one_value(error.errors(include_url=False))
+    if mistakes[0]["type"] == "extra_forbidden":
         message, hint = f"unknown key {path[-1]!r}", suggestion(str(path[-1]), _keys(model, path[:-1]))
     else:
-        message = f"{path[-1]}: {message}" if path else message
+        message, hint = words(mistakes, table="a table")
+        message = f"{name_of(path)}: {message}"
     variable = prefix + "__".join(str(part).upper() for part in path)
-    if variable in {name.upper() for name in environ}:
-        return SettingsError(f"environment variable {variable}: {message}", hint=hint)
+    for name in map(str.upper, environ):
+        if name == variable or name.startswith(f"{variable}__"):
+            return SettingsError(f"environment variable {name}: {message}", hint=hint)
     return document.wrong(path, message, hint)
 
 
 def refuse_unknown_variables(environ: Mapping[str, str], prefix: str, sections: Iterable[str]) -> None:
     """A variable ``BROKER_X__Y`` whose X is no section is a slip, and would otherwise do nothing.
 
+    ``BROKER_X`` for the whole of section X is one too, unless it is JSON.
+
     Raises:
         SettingsError: there is one.
     """
     known = tuple(sections)
+    for name, value in environ.items():
+        section = name.upper().removeprefix(prefix).lower()
+        if name.upper().startswith(prefix) and section in known and not _is_json(value):
+            hint = f"one key of it is set by {prefix}{section.upper()}__KEY"
+            raise SettingsError(f"environment variable {name}: [{section}] is a section, no key", hint=hint)
     for name in environ:
         section, nested, _ = name.upper().removeprefix(prefix).partition("__")
         if name.upper().startswith(prefix) and nested and section.lower() not in known:
@@ -110,6 +123,14 @@ def refuse_unknown_variables(environ: Mapping[str, str], prefix: str, sections: 
                 f"environment variable {name}: no section [{section.lower()}]",
                 hint=suggestion(section.lower(), known),
             )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _keys(model: type[BaseModel], path: Path) -> list[str]:

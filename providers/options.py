@@ -8,10 +8,15 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from broker.core.errors import SettingsError
+from broker.core.wrong_value import of_one_value, words
 
 
 def _existing(file: Path) -> Path:
-    if not file.is_file():
+    try:
+        is_file = file.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        is_file = False
+    if not is_file:
         raise ValueError(f"there is no file {file}")
     return file
 
@@ -38,16 +43,17 @@ def parse_options(kind: type[M], cloud: str, options: Mapping[str, Any]) -> M:
     try:
         return kind.model_validate(dict(options))
     except ValidationError as error:
-        mistakes = error.errors(include_url=False, include_context=False)
+        mistakes = error.errors(include_url=False)
         # A misspelt key is also a missing one; the misspelling is what the person can see.
-        first = next((found for found in mistakes if found["type"] == "extra_forbidden"), mistakes[0])
-        path = ".".join(str(part) for part in ("clouds", cloud, *first["loc"]))
-        if first["type"] == "extra_forbidden":
-            raise SettingsError(f"{path}: unknown key", hint=_suggestion(kind, first["loc"])) from error
-        if first["type"] == "missing":
-            raise SettingsError(f"{path}: missing", hint=_description(kind, first["loc"])) from error
-        message = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{path}: {message}", hint=_description(kind, first["loc"])) from error
+        mistakes.sort(key=lambda found: found["type"] != "extra_forbidden")
+        loc, same = of_one_value(mistakes)
+        path = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}" for part in ("clouds", cloud, *loc)
+        )[1:]
+        if same[0]["type"] == "extra_forbidden":
+            raise SettingsError(f"{path}: unknown key", hint=_suggestion(kind, loc)) from error
+        message, near = words(same, table="a table")
+        raise SettingsError(f"{path}: {message}", hint=near or _description(kind, loc)) from error
 
 
 def _suggestion(kind: type[Options], loc: tuple[int | str, ...]) -> str:

@@ -18,8 +18,8 @@ def table() -> dict[str, set[str]]:
 
 def room_of(module: str) -> str:
     parts = module.split(".")
-    if module == "broker.settings_errors":
-        return "broker.settings"  # its second half
+    if module.startswith("broker.settings_"):
+        return "broker.settings"  # parts of it
     return ".".join(parts[:2]) if parts[0] == "broker" and len(parts) > 1 else parts[0]
 
 
