@@ -18,6 +18,7 @@ REPORT_ONLY = (
     "report_only"  # this may be a restored database: no create, fence or delete until an operator clears it
 )
 SWITCHES = (PAUSED, REPORT_ONLY)
+_SWITCHES = "SELECT name, value, reason, set_by, set_at_ms FROM switch ORDER BY name"
 _SWITCHED_ON = "SELECT name FROM switch WHERE value"
 
 
@@ -171,10 +172,8 @@ class Access(Rows):
 
     def switches(self) -> Sequence[Switch]:
         """Every switch that has ever been set, with who and why."""
-        return [
-            Switch(**row.model_dump())
-            for row in self._session.exec(select(SwitchRow).order_by(SwitchRow.name))
-        ]
+        found = fetch(self._connection, _SWITCHES)
+        return [Switch(name, bool(value), *who) for name, value, *who in found]
 
     def switch(self, name: str) -> bool:
         """Whether it is on; a switch that nobody has set is off."""

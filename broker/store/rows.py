@@ -98,6 +98,7 @@ SELECT job_id, count(*) FROM placement WHERE substr(reason, 1, :length) = :reaso
 GROUP BY job_id"""
 
 _NEW_EVENT = insert(_table(EventRow))
+_NEW_DECISION = insert(_table(DecisionRow))
 
 CAUGHT_UP = "log.caught_up"
 
@@ -253,7 +254,7 @@ class Rows:
     def save_decision(self, decision: Decision) -> None:
         """Keep an answer with the quotes that it saw."""
         assert isinstance(decision.kind, DecisionKind), decision.kind
-        self._merge(DecisionRow(**to_plain(decision)))
+        self._connection.execute(_NEW_DECISION, to_plain(decision))
 
     def decisions(
         self,

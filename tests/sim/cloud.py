@@ -99,6 +99,7 @@ class SimCloud(WorldProvider):
         loop: SimLoop,
         who: str,
         crash_point: Callable[[str], None],
+        crash_soon: Callable[[str], None],
         deed: Callable[[Deed], None],
         whole_polls: dict[int, tuple[float, float]],
         clock: SimClock,
@@ -110,6 +111,7 @@ class SimCloud(WorldProvider):
         self._loop = loop
         self._who = who
         self._crash_point = crash_point
+        self._crash_soon = crash_soon
         self._deed = deed
         self._whole_polls = whole_polls
         self._clock = clock
@@ -200,6 +202,7 @@ class SimCloud(WorldProvider):
             self._chaos.reached(f"reply lost after {operation}")
             yield 30.0
             raise UnknownOutcome(f"{operation}: the connection broke")
+        self._crash_soon(f"during {operation}")
         try:
             yield self._random.expovariate(1 / 1.5)
         except GeneratorExit:

@@ -5,17 +5,14 @@ of it goes on, what was on the wire may arrive.
 """
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar, cast
 
-from sqlalchemy.exc import OperationalError
-
 from broker.checkpoint.commits import CheckpointStore
-from broker.core.errors import LeaseLost, StoreError
+from broker.core.errors import DiskFull, LeaseLost, StoreError
 from broker.core.model import Decision, Event, Job, Node, Placement
 from broker.core.offer import MarketSnapshot, Quote
 from broker.core.ports import Ids, LaunchRequest
@@ -64,6 +61,7 @@ class Around(Protocol):
     rules: Rules
     caps: Caps
     ids: Ids
+    policies: PolicySet
     clouds: dict[str, CloudTruth]
     whole_polls: dict[str, dict[int, tuple[float, float]]]
 
@@ -127,7 +125,7 @@ class SimStore(StateStore):
             written = Written(tx)
             yield tx
             if daemon.around.disk_is_full():
-                raise OperationalError("COMMIT", {}, sqlite3.OperationalError("database or disk is full"))
+                raise DiskFull("no room left")
             daemon.crash_point("before commit")
         daemon.around.committed_rows(
             daemon, written.rows, written.events, written.decisions, written.switches
@@ -177,14 +175,14 @@ class SimDaemon:
         self.ended = asyncio.Event()
         self.why = ""
         self.started_s = around.loop.now_s
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # a set has the order of addresses
         self._woken = asyncio.Event()
         folder = around.folder
         opened = SimStore.open(folder / "state.db", clock, around.ids)
         self.store = cast(SimStore, opened)
         self.store.daemon = self
         self.history = HistoryStore.open(folder / "history.db")
-        self.policies = PolicySet(folder / "policies")
+        self.policies = around.policies
         clouds = {c: around.open_cloud(self, c, "reconciler") for c in CLOUDS}
         sweep = {c: around.open_cloud(self, c, "collector") for c in CLOUDS}
         self.clouds = clouds
@@ -221,8 +219,8 @@ class SimDaemon:
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         task = self.around.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         task.add_done_callback(silent)
         return task
 
@@ -257,6 +255,11 @@ class SimDaemon:
             self.kill(point)
             raise Crash(point)
 
+    def crash_soon(self, point: str) -> None:
+        """A stretch of time in which the process may die: it waits for something."""
+        if self.alive and self.around.crash_armed(point):
+            self.around.loop.call_soon(self.kill, point)
+
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
@@ -289,7 +292,7 @@ class SimDaemon:
                     self._woken.set()
             except LeaseLost:
                 raise
-            except OperationalError:
+            except DiskFull:
                 await asyncio.sleep(1.0)
             except Exception as error:  # noqa: BLE001 - the real loop logs and goes on; here it is a finding
                 self.around.daemon_failed(self, error)
@@ -298,7 +301,7 @@ class SimDaemon:
         while True:
             try:
                 return await self.auditor.look_first()
-            except (StoreError, OperationalError):
+            except (StoreError, DiskFull):
                 await asyncio.sleep(5.0)
 
     async def _collect(self) -> None:
@@ -307,7 +310,7 @@ class SimDaemon:
                 await self.collector.one_pass()
             except LeaseLost:
                 raise
-            except OperationalError:
+            except DiskFull:
                 pass
             except Exception as error:  # noqa: BLE001 - as above
                 self.around.daemon_failed(self, error)

@@ -6,9 +6,8 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from sqlalchemy.exc import OperationalError
-
 from broker.core.errors import BrokerError
+from broker.core.model import PlacementState
 from broker.jobs.submit import cancel
 from broker.store.access import PAUSED
 from tests.sim.daemon import Crash, SimDaemon
@@ -18,8 +17,8 @@ from tests.sim.sim import Sim
 from tests.sim.supervisor import open_daemon
 
 CRASH_POINTS = (
-    "before commit", "after commit", "before create", "after create", "before find", "after find", "before delete",
-    "after delete", "before list", "at the store", "after commit", "at the store",
+    "before commit", "after commit", "after commit", "before create", "during create", "after create", "before find",
+    "after find", "before delete", "during delete", "after delete", "before list", "at the store", "at the store",
 )  # fmt: skip
 # How old a backup may be when it is put back.
 BACKUP_S = (300.0, 3600.0)
@@ -154,6 +153,15 @@ class Nemesis:
         pool = training if training and random.random() < 0.7 else alive
         return random.choice(pool) if pool else None
 
+    def _handing_over(self, name: str) -> SimNode | None:
+        """Half the time one whose job is about to go on elsewhere, if there is any: what is said last decides."""
+        if self.sim.chaos.random(f"{name}/hand over").random() < 0.5:
+            return None
+        rows = self.sim.truth.placements.values()
+        leaving = {p.replaces for p in rows if p.state.landing or p.state == PlacementState.READY}
+        tokens = {n.token for n in self.sim.truth.nodes.values() if n.placement_id in leaving}
+        return next((n for n in self.sim.fleet.values() if n.alive and n.token in tokens), None)
+
     def _take(self, node: SimNode, notice_s: int | None) -> str:
         self.sim.world.interrupt(node.machine.id, notice_s)
         return node.machine.id
@@ -188,7 +196,7 @@ class Nemesis:
         return node.machine.id
 
     def cut_node(self) -> str | None:
-        node = self._node("cut_node")
+        node = self._handing_over("cut_node") or self._node("cut_node")
         if node is None:
             return None
         node.cut_until_s = self.sim.loop.now_s + self.sim.chaos.random("cut_node").choice(
@@ -226,10 +234,11 @@ class Nemesis:
     def _daemon(self) -> SimDaemon | None:
         return next((d for d in self.sim.daemons if d.alive), None)
 
-    def crash(self) -> str:
+    def crash(self) -> None:
+        """The next time that a daemon comes to one of these points, it dies there; that is when it counts."""
         point = self.sim.chaos.random("crash").choice(CRASH_POINTS)
         self.sim.armed.append(point)
-        return point
+        self.sim.note("crash.armed", point=point)
 
     def long_down(self) -> str | None:
         daemon = self._daemon()
@@ -323,7 +332,7 @@ class Nemesis:
                 job = tx.job(job_id)
                 if job is not None:
                     cancel(tx, job, "ada", self.sim.clock.now_ms())
-        except (OperationalError, Crash, BrokerError):
+        except (Crash, BrokerError):
             return None
         return job_id
 
@@ -334,7 +343,7 @@ class Nemesis:
         try:
             with daemon.store.write() as tx:
                 tx.set_switch(PAUSED, True, by="olga", reason="invoice")
-        except (OperationalError, Crash, BrokerError):
+        except (Crash, BrokerError):
             return None
         self._tasks.append(self.sim.spawn(self._resume()))
         return "paused"
@@ -348,7 +357,7 @@ class Nemesis:
                     with daemon.store.write() as tx:
                         tx.set_switch(PAUSED, False, by="olga", reason="paid")
                     return
-            except (OperationalError, Crash, BrokerError):
+            except (Crash, BrokerError):
                 pass
             await asyncio.sleep(20)
 

@@ -72,7 +72,7 @@ class SimNode:
         self.lease_end_s: float | None = None
         self.alive = True
         self.copies: list[Copy] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # a set has the order of addresses
         self._begin()
         self._spawn_main()
 
@@ -149,8 +149,8 @@ class SimNode:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """A thread of this node."""
         task = self.around.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         self.around.watch(task)
 
     # -- life ---------------------------------------------------------------------------------------------------------

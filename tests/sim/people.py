@@ -2,8 +2,6 @@
 
 import asyncio
 
-from sqlalchemy.exc import OperationalError
-
 from broker.core.errors import BrokerError
 from broker.core.model import Job
 from broker.core.spec import Checkpoint, GpuRequest, JobSpec, Resources
@@ -41,7 +39,7 @@ def _submit(sim: Sim, name: str, nodes: int, plan: Plan) -> Job | None:
                 idempotency_key=f"key-of-{name}-{sim.seed:08d}", now_ms=sim.clock.now_ms(),
             )  # fmt: skip
             sim.plans[job.id] = plan
-    except (OperationalError, Crash, BrokerError):
+    except (Crash, BrokerError):
         return None
     sim.note("job.submitted", job=job.id, nodes=nodes, steps=plan.total_steps, handles_term=plan.handles_term)
     return job

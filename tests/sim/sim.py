@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from sqlalchemy.exc import OperationalError
 
+from broker.core.errors import DiskFull
 from broker.core.offer import Quote
 from broker.decision.subject import Caps
 from broker.migration.rules import Rules
+from broker.policy.load import PolicySet
 from broker.store.access import REPORT_ONLY
 from broker.store.rows import Saved
 from lab import machines as lab
@@ -23,7 +24,7 @@ from tests.sim.check_clouds import TICK_S
 from tests.sim.cloud import CloudTruth, SimCloud, SimWorld
 from tests.sim.copy import Copy, Plan
 from tests.sim.daemon import CLOUDS, Crash, SimDaemon
-from tests.sim.faults import Chaos
+from tests.sim.faults import Chaos, Kind
 from tests.sim.history import History, Violation
 from tests.sim.loop import SimClock, SimLoop
 from tests.sim.node import SimNode
@@ -81,6 +82,7 @@ class Sim:
         self.cleared = False
         (folder / "policies").mkdir(parents=True)
         (folder / "policies" / "sim.yaml").write_text(self.policy.written())
+        self.policies = PolicySet(folder / "policies")
 
     # -- findings -----------------------------------------------------------------------------------------------------
 
@@ -113,7 +115,7 @@ class Sim:
             import sys
 
             error = sys.exc_info()[1]
-        if isinstance(error, BaseException) and not isinstance(error, OperationalError | Crash):
+        if isinstance(error, BaseException) and not isinstance(error, DiskFull | Crash):
             self.failed(error, str(event.get("event")))
         raise structlog.DropEvent
 
@@ -138,7 +140,7 @@ class Sim:
     def open_cloud(self, daemon: SimDaemon, cloud: str, part: str) -> SimCloud:
         return SimCloud(
             self.world, cloud, daemon.store.installation_id, self.clouds[cloud], self.chaos, self.history, self.loop,
-            f"{part}-{daemon.number}", daemon.crash_point, partial(check_clouds.judge, self.truth), self.whole_polls[cloud], daemon.clock,
+            f"{part}-{daemon.number}", daemon.crash_point, daemon.crash_soon, partial(check_clouds.judge, self.truth), self.whole_polls[cloud], daemon.clock,
         )  # fmt: skip
 
     def open_bucket(self, daemon: SimDaemon) -> StoreClient:
@@ -169,9 +171,10 @@ class Sim:
                 self.violate("I9 prices", f"{key} is believed to cost {now[key].price_micro_usd_h}, a glitch")
 
     def crash_armed(self, point: str) -> bool:
-        if self.chaos.calm or not self.armed or not point.startswith(self.armed[0]):
+        if self.chaos.calm or point not in self.armed:
             return False
-        self.armed.pop(0)
+        self.armed.remove(point)
+        self.chaos.struck(Kind.CRASH)
         return True
 
     def disk_is_full(self) -> bool:

@@ -5,12 +5,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import structlog
 
+from broker.store.migrate import migrate
 from tests.sim.loop import SimThread
 from tests.sim.settings import Settings
 from tests.sim.sim import Sim
@@ -27,6 +29,8 @@ def simulation(settings: Settings, *, echo: bool = False) -> Iterator[Sim]:
     try:
         with ExitStack() as stack:
             for name, stand_in in (
+                ("broker.store.state.migrate", _start_empty),
+                ("broker.store.history.migrate", _start_empty),
                 ("broker.checkpoint.commits._nonce", lambda: f"{nonces.getrandbits(128):032x}"),
                 ("broker.market.reader.threading", _Threading),
                 ("broker.wire.commit.run_all", _one_by_one),
@@ -40,6 +44,20 @@ def simulation(settings: Settings, *, echo: bool = False) -> Iterator[Sim]:
         sim.loop.close()
         structlog.reset_defaults()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start_empty(path: Path, database: str) -> None:
+    """Every life of every seed begins with this release's schema: it is made once in a process."""
+    if not path.exists() or path.stat().st_size == 0:
+        path.write_bytes(_empty(database))
+
+
+@lru_cache
+def _empty(database: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.db"
+        migrate(path, database)
+        return path.read_bytes()
 
 
 class _Threading:

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import OperationalError
-
 from broker.core.errors import AuthError, BrokerError
 from broker.serve.problem import Gone, Unauthenticated
 from broker.wire import messages as wire
@@ -53,7 +51,7 @@ class Surroundings:
             if self.sim.restored_at_s is not None:
                 chaos.reached("a node that the restored rows do not know was refused")
             raise LinkDown(str(error), 403) from error
-        except (Gone, BrokerError, OperationalError) as error:
+        except (Gone, BrokerError) as error:
             raise LinkDown(str(error), 500) from error
         except Crash as error:
             raise LinkDown("connection reset") from error

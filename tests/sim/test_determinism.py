@@ -12,14 +12,14 @@ ROOT = Path(__file__).parents[2]
 HOURS = 0.15
 
 
-def history(seed: int, hash_seed: str) -> bytes:
+def history(seed: int, hash_seed: str, allocator: str) -> bytes:
     command = [sys.executable, "-m", "tests.sim", "replay", "--seed", str(seed), "--hours", str(HOURS)]
-    env = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONMALLOC": allocator}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True, timeout=100).stdout
 
 
-def test_two_processes_with_different_hashes_tell_the_same_history():
-    first, second = history(2, "1"), history(2, "2")
+def test_two_processes_with_different_hashes_and_addresses_tell_the_same_history():
+    first, second = history(2, "1", "pymalloc"), history(2, "2", "malloc")
     assert first == second
     assert b"history" in first
 
