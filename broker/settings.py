@@ -375,8 +375,8 @@ def _check(settings: Settings, document: Document) -> None:
 def _is_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return bool(parts.hostname) and (parts.port or 0) >= 0
-    except ValueError:  # half a bracket, a port that is none
+        return bool(parts.hostname) and parts.port != -1  # asked for, since a port that is none raises
+    except ValueError:  # so does half a bracket
         return False
 
 

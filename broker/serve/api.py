@@ -14,6 +14,7 @@ from broker.serve import (
     routes_jobs,
     routes_market,
 )
+from broker.serve.body_limit import BODY_MAX_BYTES, BodyLimit
 from broker.serve.services import Services
 
 
@@ -24,7 +25,8 @@ def create_app(services: Services) -> FastAPI:
         version=__version__,
         description=(
             "Times are milliseconds since 1970, money is micro-USD, rates are micro-USD an hour. "
-            "Errors are `application/problem+json` with a stable `code`."
+            "Errors are `application/problem+json` with a stable `code`. "
+            f"A JSON body may have {BODY_MAX_BYTES >> 20} MiB."
         ),
         openapi_url="/api/v1/openapi.json",
         docs_url=None,
@@ -32,6 +34,7 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     problem.install(app)
+    app.add_middleware(BodyLimit)
     for module in (
         routes_jobs,
         routes_market,

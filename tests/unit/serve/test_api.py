@@ -1,6 +1,7 @@
 """``/api/v1`` over HTTP: who may do what, once-only submission, what is shown and what is hidden."""
 
 import errno
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from broker.core.audit import Act, Discrepancy, Kind
 from broker.core.model import Decision, DecisionKind, JobState, NodeState, PlacementState, Progress
 from broker.core.plain import to_plain
 from broker.serve import problem
+from broker.serve.body_limit import BODY_MAX_BYTES
 from broker.serve.services import Health
 from broker.store.access import PAUSED
 from broker.store.history import Poll
@@ -404,6 +406,38 @@ def test_errors_are_problem_documents(bench):
     ):
         assert answer.headers["content-type"] == "application/problem+json"
         assert {"status", "title", "code", "detail"} <= set(answer.json())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "body.spec: missing"),
+        ({"spec": 5}, "body.spec: expected an object, got the number 5"),
+        ({"spec": {"name": "t", "run": "x", "resources": 5}}, "body.spec.resources: expected an object, got the number 5"),
+        ({"spec": to_plain(SPEC) | {"priority": "top"}}, "'top' is not one of urgent, high, normal, low, scavenger"),
+        ({"spec": to_plain(SPEC) | {"budget": 3}}, "body.spec: not known here: budget"),
+        ([], "body: expected an object, got a list"),
+    ],
+)  # fmt: skip
+def test_a_wrong_body_is_told_in_our_words(bench, body, said):
+    answer = call(bench, "POST", "/jobs/check", body, bench.token("viewer"))
+    assert (answer.status_code, answer.json()["code"]) == (422, "usage")
+    assert said in answer.json()["detail"]
+
+
+def test_a_body_is_not_read_without_bound(bench):
+    engineer = bench.token("engineer")
+    long = b'{"spec": "' + b"x" * BODY_MAX_BYTES + b'"}'
+    for path in ("/api/v1/jobs", "/api/v1/jobs/check", "/api/v1/pause", "/api/v1/nowhere"):
+        for content in (long, iter([long[:1000], long[1000:]])):  # with its length, and in chunks
+            answer = bench.client.post(path, content=content, headers=engineer)
+            assert (answer.status_code, answer.json()["code"]) == (413, "too_large"), path
+            assert f"{BODY_MAX_BYTES} bytes" in answer.json()["detail"]
+    fits = b'"' + b"x" * (BODY_MAX_BYTES - 2) + b'"'
+    assert bench.client.post("/api/v1/jobs", content=fits, headers=engineer).status_code == 422
+    sha256 = hashlib.sha256(long).hexdigest()
+    answer = bench.client.put(f"/api/v1/sources/{sha256}", content=long, headers=engineer)
+    assert answer.json()["size_bytes"] == len(long), "sources have a limit of their own"
 
 
 def test_a_bug_of_ours_is_told_without_its_insides(bench, monkeypatch):

@@ -76,6 +76,14 @@ def test_events_are_followed_and_resumed(bench_on_a_free_port):
         assert http.get("/api/v1/events", headers={"Authorization": ""}).status_code == 401
 
 
+def test_who_sends_too_much_hears_why(bench_on_a_free_port):
+    bench = bench_on_a_free_port
+    with live(bench) as daemon, client(daemon, bench.token("engineer")) as http:
+        for content in (b"x" * (8 << 20), iter([b"x" * (1 << 16)] * 128)):
+            answer = http.post("/api/v1/jobs/check", content=content)
+            assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
 def test_the_daemon_leaves_what_the_local_cli_needs(bench_on_a_free_port):
     bench = bench_on_a_free_port
     folder = bench.services.settings.state_dir
