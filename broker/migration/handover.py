@@ -1,7 +1,10 @@
 """Who trains, and how the right to commit changes hands. Pure.
 
     final cut      old is asked to save -> old has stopped -> fence -> new starts from what old saved
-    boundary cut   old commits by itself -> fence -> old is stopped -> new starts from HEAD
+    boundary cut   old commits by itself -> fence, and old is stopped -> new starts from HEAD
+
+At a boundary cut the grant and the order to stop are one transaction, and what follows from them has no order: a beat
+may stop the old copy before HEAD is swapped. What it commits before the fence is kept, after it refused.
 
 The final cut redoes nothing but needs a job that saves on SIGTERM. The boundary cut redoes what was trained since
 the last commit, so it waits for a fresh one. In both, HEAD is the one commit point: whatever the rows say, a copy

@@ -153,7 +153,7 @@ def test_final_cut_saves_fences_then_starts():
     assert scene.job.active_placement_id == new
 
 
-def test_boundary_cut_waits_for_a_commit_then_fences_before_it_stops_anything():
+def test_boundary_cut_waits_for_a_commit_then_fences_and_stops_in_one_step():
     scene = Scene()
     old = scene.running(handles_term=False)
     new = scene.intend(GCP, Purpose.MOVE)
@@ -166,6 +166,7 @@ def test_boundary_cut_waits_for_a_commit_then_fences_before_it_stops_anything():
     (fence,) = scene.plan()
     assert isinstance(fence, Fence)
     assert (scene.state(old), scene.placements[old].cut) == (PlacementState.DRAINING, Cut.BOUNDARY)
+    assert scene.job.generation == scene.placements[new].generation == 2, "granted in the step that drains"
     scene.settle(fence)
     assert scene.state(new) == PlacementState.ACTIVE
 
