@@ -130,10 +130,15 @@ class Mutant:
         mangled = self.name.rpartition(".")[2].rpartition("__mutmut_")[0]
         return f"{self.file}, `{mangled.removeprefix('x').removeprefix('_').strip('ǁ').replace('ǁ', '.')}`"
 
-    def explained_in(self, page: Mapping[str, Set[str]]) -> bool:
-        """Its function has a section, and in that a paragraph shows the lines before and after."""
+    @property
+    def shown(self) -> str:
+        """The change as a paragraph of the explanations shows it, squeezed."""
         before, after = self.change
-        return squeezed(f"- {before} + {after}") in page.get(self.function, ())
+        return squeezed(f"- {before} + {after}")
+
+    def explained_in(self, page: Mapping[str, Set[str]]) -> bool:
+        """Its function has a section, and in that a paragraph shows the change."""
+        return self.shown in page.get(self.function, ())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -150,8 +155,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(TREE, ignore_errors=True)
     for tests in ROUNDS[:1] if asked.quick else ROUNDS:
         copy_tree(tests)
-        page = explanations()
-        doubt(mutant for mutant in judged(python) if not mutant.explained_in(page))
+        page, known = explanations(), judged(python)
+        doubtful = [m for m in known if not m.killed and not m.explained_in(page)]
+        if tests is not QUICK and not doubtful:
+            break
+        doubt(doubtful)
         run = [python, "-m", "mutmut", "run", "--max-children", str(asked.children)]
         if ended := subprocess.run(run, cwd=TREE, check=False).returncode:
             return ended
@@ -198,7 +206,7 @@ def copy_tree(tests: Sequence[str]) -> None:
 def doubt(mutants: Iterable[Mutant]) -> None:
     """Tests may have been added since: which of them reach what, and who of these survives, is asked again."""
     (TREE / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
-    names = {mutant.name for mutant in mutants if not mutant.killed}
+    names = {mutant.name for mutant in mutants}
     for path in (TREE / "mutants").rglob("*.meta"):
         found = json.loads(path.read_text())
         codes = found["exit_code_by_key"]
@@ -236,6 +244,10 @@ def report(mutants: Sequence[Mutant]) -> int:
     """The summary, for a person."""
     alive = [mutant for mutant in mutants if not mutant.killed]
     page = explanations()
+    needless = {(f, part) for f, parts in page.items() for part in parts if part.startswith("-")}
+    needless -= {(mutant.function, mutant.shown) for mutant in alive}
+    for function, part in sorted(needless):
+        print(f"\nexplained, and does not survive: {function}\n    {part}")
     unexplained = [mutant for mutant in alive if not mutant.explained_in(page)]
     for mutant in unexplained:
         before, after = mutant.change
