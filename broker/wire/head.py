@@ -176,7 +176,8 @@ def fence(store: ObjectStore, prefix: str, generation: int, nonce: str, holder: 
         holder: See `Head`.
 
     Raises:
-        NewerGeneration: HEAD is ahead, or somebody else holds this generation; this fence comes too late and must not be retried.
+        NewerGeneration: HEAD is ahead, or somebody else holds this generation; this fence comes too late and must
+            not be retried.
         StoreFailed: it is not known to have happened; repeat it.
     """
     assert generation >= 1, generation
