@@ -5,7 +5,7 @@ wants a name that leaves no choice.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -23,8 +23,8 @@ from broker.policy.load import PolicySet
 from broker.serve import files
 from broker.serve.auth import Broker, Engineer, Principal, Viewer
 from broker.serve.paid import bills
-from broker.serve.views import JobDetail, JobLine, Listing, job_line, without_secrets
-from broker.store.access import Role
+from broker.serve.views import JobDetail, JobLine, Listing, job_line, told_reason, without_secrets
+from broker.store.access import REPORT_ONLY, Role
 from broker.store.state import Tx
 
 _LOG_PAGE_BYTES = 1 << 20
@@ -127,7 +127,12 @@ def list_jobs(
     project = None if viewer.role == Role.OPERATOR else viewer.project_id
     with broker.store.read() as tx:
         jobs = tx.jobs(open_only=not all, project_id=project)
-        items = [job_line(job, tx.placements(job_id=job.id)) for job in jobs]
+        nodes = tx.nodes(open_only=True)
+        lease_s, latched = broker.settings.timing.run_lease_s, tx.switch(REPORT_ONLY)
+        items = [
+            job_line(job, tx.placements(job_id=job.id), told_reason(job, nodes, lease_s, latched))
+            for job in jobs
+        ]
     return Listing(at_ms=broker.clock.now_ms(), items=items)
 
 
@@ -139,6 +144,8 @@ def show_job(name: JobName, viewer: Viewer, broker: Broker) -> JobDetail:
         placements = tuple(tx.placements(job_id=job.id))
         newest = tx.decisions(job.id, 1)
         segments = tx.segments(job_id=job.id)
+        lease_s, latched = broker.settings.timing.run_lease_s, tx.switch(REPORT_ONLY)
+        job = replace(job, reason=told_reason(job, tx.nodes(job_id=job.id), lease_s, latched))
     paid = sum(bill.paid_micro_usd for bill in bills(broker, segments))
     return JobDetail(without_secrets(job), placements, paid, newest[0] if newest else None)
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from broker.core.model import Decision, Job, JobState, Node, NodeState, Placement, Verdict
 from broker.core.offer import MarketSnapshot, Offer, Quote
 from broker.core.spec import JobSpec, Priority
+from broker.core.time import MS, to_iso
 from broker.store.access import Role, Token
 
 T = TypeVar("T")
@@ -144,8 +145,36 @@ def _without_secrets(spec: JobSpec) -> JobSpec:
     return replace(spec, env=dict.fromkeys(spec.env, HIDDEN))
 
 
-def job_line(job: Job, placements: Sequence[Placement]) -> JobLine:
-    """Summary of a job and all its placements."""
+def told_reason(job: Job, nodes: Iterable[Node], run_lease_s: int, report_only: bool) -> str:
+    """Why the job is in its state, and what is to come while nodes of the placement that trains are silent.
+
+    Silence changes no state of a job: nobody knows yet whether it trains. So its row goes on to say that it does.
+
+    Args:
+        nodes: Any; only those of the job's active placement count.
+        run_lease_s: Of settings; what is silent for longer is given up.
+    """
+    active = [node for node in nodes if node.placement_id == job.active_placement_id]
+    silent = [node for node in active if node.state == NodeState.UNREACHABLE and node.seen_at_ms is not None]
+    if job.active_placement_id is None or not silent:
+        return job.reason
+    since_ms = min(node.seen_at_ms or 0 for node in silent)
+    who = "its node" if len(active) == 1 else f"{len(silent)} of its {len(active)} nodes"
+    then = (
+        "nothing follows while report-only is latched"
+        if report_only
+        else "the cloud is asked each pass; the job is recovered elsewhere once that says it has ended, or at "
+        f"{_second(since_ms + run_lease_s * MS)}"
+    )
+    return f"no word from {who} since {_second(since_ms)}: {then}"
+
+
+def _second(at_ms: int) -> str:
+    return to_iso(at_ms // MS * MS)
+
+
+def job_line(job: Job, placements: Sequence[Placement], reason: str) -> JobLine:
+    """Summary of a job and all its placements; `reason` as `told_reason` has it."""
     current = next((p for p in placements if p.id == job.active_placement_id), None)
     current = current or next((p for p in reversed(placements) if p.gone_at_ms is None), None)
     nodes = job.spec.resources.nodes
@@ -160,7 +189,7 @@ def job_line(job: Job, placements: Sequence[Placement]) -> JobLine:
         priority=job.spec.priority,
         state=job.state,
         state_since_ms=job.state_since_ms,
-        reason=job.reason,
+        reason=reason,
         gpu=f"{current.offer.gpus}x {current.offer.gpu}"
         if current
         else " | ".join(f"{gpu.count}x {gpu.type}" for gpu in wanted),

@@ -11,10 +11,11 @@ import pytest
 from broker.core.audit import Act, Discrepancy, Kind
 from broker.core.model import Decision, DecisionKind, JobState, NodeState, PlacementState, Progress
 from broker.core.plain import to_plain
+from broker.core.time import to_iso
 from broker.serve import problem
 from broker.serve.body_limit import BODY_MAX_BYTES
 from broker.serve.services import Health
-from broker.store.access import PAUSED
+from broker.store.access import PAUSED, REPORT_ONLY
 from broker.store.history import Poll
 from tests.unit.serve.conftest import OFFER, SPEC
 
@@ -195,6 +196,34 @@ def test_a_name_that_several_live_jobs_share_ends_none_of_them(bench):
     # Those two are on their way out: the name leaves no choice any more.
     assert call(bench, "POST", "/jobs/train/cancel", headers=engineer).json()["id"] == "train-bbbbb"
     assert call(bench, "POST", "/jobs/train/cancel", headers=engineer).status_code == 200
+
+
+def test_silence_is_told_with_what_comes_next(bench):
+    viewer = bench.token("viewer")
+    job = bench.job(state=JobState.RUNNING, reason="trains on aws/p5", active_placement_id="train-aaaaa.1")
+    seen_ms = bench.clock.now_ms() - 240_000
+
+    def reasons():
+        line, shown = (
+            call(bench, "GET", path, headers=viewer).json() for path in ("/jobs", "/jobs/train-aaaaa")
+        )
+        (found,) = {line["items"][0]["reason"], shown["job"]["reason"]}
+        return found
+
+    bench.node(job, state=NodeState.RUNNING, seen_at_ms=seen_ms)
+    assert reasons() == "trains on aws/p5"
+    bench.node(job, state=NodeState.UNREACHABLE, seen_at_ms=seen_ms)
+    since, until = (to_iso(at_ms // 1000 * 1000) for at_ms in (seen_ms, seen_ms + 1_800_000))
+    assert reasons().startswith(f"no word from its node since {since}: the cloud is asked")
+    assert reasons().endswith(f"or at {until}"), "when its run lease has run out"
+    bench.node(job, rank=1, state=NodeState.RUNNING, seen_at_ms=seen_ms + 1000)
+    assert reasons().startswith(f"no word from 1 of its 2 nodes since {since}")
+    with bench.store.write() as tx:
+        tx.set_switch(REPORT_ONLY, True, by="test")
+    assert reasons().endswith("nothing follows while report-only is latched")
+    with bench.store.write() as tx:
+        tx.save(replace(tx.job(job.id), active_placement_id=None, reason="queued again"))
+    assert reasons() == "queued again", "of a placement that is given up nothing is said"
 
 
 def test_cancelling_what_is_over_is_a_conflict(bench):
