@@ -8,7 +8,20 @@ import sys
 
 import typer
 
-from broker.cli import access, audit, backup, doctor, job, jobs, market, policies, probe, serve, switches
+from broker.cli import (
+    access,
+    audit,
+    backup,
+    doctor,
+    events,
+    job,
+    jobs,
+    market,
+    policies,
+    probe,
+    serve,
+    switches,
+)
 from broker.core.errors import BrokerError
 
 _HELP = """Rents GPU capacity wherever it is cheapest and obtainable, and moves checkpointed training jobs there.
@@ -23,7 +36,20 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="broker", help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
     )
-    for module in (serve, access, jobs, job, market, policies, switches, probe, audit, backup, doctor):
+    for module in (
+        serve,
+        access,
+        jobs,
+        job,
+        events,
+        market,
+        policies,
+        switches,
+        probe,
+        audit,
+        backup,
+        doctor,
+    ):
         module.register(app)
     return app
 

@@ -1,5 +1,6 @@
 """Calls to the daemon's API, and its problem documents turned back into errors with exit codes."""
 
+import json
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -98,6 +99,26 @@ class Client:
         if reply.is_error:
             raise _error(reply)
         return reply.content, reply.headers["X-Job-State"]
+
+    def events(self, query: Mapping[str, Any], last: int | None) -> Iterator[Any]:
+        """Events as they come, each as its JSON; ends when the daemon ends the stream.
+
+        Args:
+            last: Number of the last one that was seen: go on behind it.
+        """
+        params = {name: value for name, value in query.items() if value is not None}
+        headers = {} if last is None else {"Last-Event-ID": str(last)}
+        with (
+            self._told(),
+            self._http.stream("GET", "/api/v1/events", params=params, headers=headers) as reply,
+        ):
+            if reply.is_error:
+                reply.read()
+                raise _error(reply)
+            for line in reply.iter_lines():
+                # One line of data an event, as `json.dumps` writes it; the rest is for browsers.
+                if line.startswith("data:"):
+                    yield json.loads(line.removeprefix("data:"))
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -51,6 +51,12 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: 
     Console().print(table)
 
 
+def show_line(row: Sequence[object]) -> None:
+    """One row at once, for what does not end: with tabs in a pipe, in columns that do not wait for others on a terminal."""
+    cells = ["" if cell is None else " ".join(str(cell).split()) for cell in row]
+    print(("  " if sys.stdout.isatty() else "\t").join(cells), flush=True)
+
+
 def show_fields(pairs: Iterable[tuple[str, object]]) -> None:
     """Name and value, one a line; what is not known is left out."""
     known = [(name, str(value)) for name, value in pairs if value not in (None, "")]

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from broker.core.errors import UsageError
 from broker.core.model import Event
 from broker.core.plain import to_plain
+from broker.core.time import LONGEST_S, MS
 from broker.serve.auth import Broker, Principal, Viewer
 from broker.serve.services import Services
 from broker.store.access import Role
@@ -39,13 +40,17 @@ async def events(
         Query(ge=0, le=2**63 - 1, description="Start behind this event; default: only new ones."),
     ] = None,
     job: Annotated[str | None, Query(description="Only of this job (id).")] = None,
+    since_s: Annotated[
+        int | None, Query(ge=0, le=LONGEST_S, description="Start so many seconds ago, on the daemon's clock.")
+    ] = None,
+    follow: Annotated[bool, Query(description="False: end where the log ends now.")] = True,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> EventSourceResponse:
     """Events as they happen, each with its number as `id`, its kind as `event` and its JSON as `data`."""
     start = _start(after, last_event_id)
     if start is None:
-        start = await run_in_threadpool(_last_seq, broker)
-    return EventSourceResponse(_follow(request, broker, viewer, start, job), ping=_PING_S)
+        start = await run_in_threadpool(_seq_before, broker, since_s)
+    return EventSourceResponse(_follow(request, broker, viewer, start, job, follow), ping=_PING_S)
 
 
 def _start(after: int | None, last_event_id: str | None) -> int | None:
@@ -57,7 +62,7 @@ def _start(after: int | None, last_event_id: str | None) -> int | None:
 
 
 async def _follow(
-    request: Request, broker: Services, viewer: Principal, seq: int, job_id: str | None
+    request: Request, broker: Services, viewer: Principal, seq: int, job_id: str | None, on: bool
 ) -> AsyncIterator[ServerSentEvent]:
     while not await request.is_disconnected():
         batch = await run_in_threadpool(_batch, broker, viewer, seq, job_id)
@@ -65,6 +70,8 @@ async def _follow(
             seq = event.seq
             yield ServerSentEvent(id=str(seq), event=event.kind, data=json.dumps(to_plain(event)))
         if len(batch) < _BATCH:
+            if not on:
+                return
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
@@ -74,6 +81,21 @@ def _batch(broker: Services, viewer: Principal, seq: int, job_id: str | None) ->
         return tx.events(seq, job_id, _BATCH, project_id=project)
 
 
-def _last_seq(broker: Services) -> int:
+def _seq_before(broker: Services, since_s: int | None) -> int:
+    """Number of the last event before that time; of the last of all when there is none to start from.
+
+    Bisected: numbers and times grow together, and there is no index over times.
+    """
     with broker.store.read() as tx:
-        return tx.last_seq()
+        before, end = 0, tx.last_seq()
+        if since_s is None:
+            return end
+        since_ms = broker.clock.now_ms() - since_s * MS
+        while before < end:
+            middle = (before + end) // 2
+            following = tx.events(middle, None, 1)
+            if following and following[0].at_ms < since_ms:
+                before = following[0].seq
+            else:
+                end = middle
+        return before
