@@ -18,7 +18,7 @@ from broker import assembly
 from broker.checkpoint.commits import CheckpointStore
 from broker.checkpoint.credentials import StoreSettings
 from broker.clock import SystemClock, SystemIds
-from broker.core.errors import BrokerError, DiskFull, LeaseLost, SettingsError, StoreError
+from broker.core.errors import DiskFull, LeaseLost, SettingsError, StoreError
 from broker.core.model import Job, Node, Placement, PlacementState
 from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer
 from broker.core.ports import Check, LaunchRequest
@@ -35,6 +35,7 @@ from broker.node.bundle import build_agent, user_data
 from broker.policy.load import PolicySet
 from broker.policy.schema import Verify
 from broker.serve.api import create_app
+from broker.serve.checks import CLOUD_S, STORE_S, Asked, BoundedChecks
 from broker.serve.files import keep_agent
 from broker.serve.local import ensure_operator_token
 from broker.serve.notify import Notifier
@@ -94,6 +95,7 @@ class Daemon:
         self.checkpoints = CheckpointStore(self.store_settings)
         self.keys = StoreKeys(self.store_settings, self.rules.run_lease_s / self.clock.rate)
         self.blocking = Threads()
+        self.bounded = BoundedChecks()
         self.notifier = Notifier()
         self._stop = asyncio.Event()
         self._woken = asyncio.Event()
@@ -297,15 +299,22 @@ class Daemon:
     def checks(self) -> Sequence[tuple[str, Check]]:
         """`broker doctor`: clouds, store, policies."""
         found = [(cloud, Check("configuration", False, why)) for cloud, why in self.closed_clouds.items()]
-        for cloud, provider in self.providers.items():
-            found += [(cloud, check) for check in provider.check()]
-        try:
-            self.checkpoints.self_test()
-            found.append(("store", Check("compare and swap", True, "one winner in every race")))
-        except BrokerError as error:
-            found.append(("store", Check("compare and swap", False, str(error))))
+        asked = {
+            cloud: Asked("answers", cloud, CLOUD_S, provider.check)
+            for cloud, provider in self.providers.items()
+        }
+        asked["store"] = Asked("compare and swap", self._store_name(), STORE_S, self._check_store)
+        found += self.bounded.run(asked)
         found += [("policies", check) for check in self.policies.checks()]
         return found
+
+    def _store_name(self) -> str:
+        store = self.store_settings
+        return f"{store.endpoint}/{store.bucket}" if store.kind == "s3" else f"the folder {store.path}"
+
+    def _check_store(self) -> Sequence[Check]:
+        self.checkpoints.self_test()
+        return [Check("compare and swap", True, "one winner in every race")]
 
     def health(self) -> Health:
         """How the loops are doing."""

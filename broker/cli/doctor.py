@@ -14,6 +14,10 @@ from broker.core.errors import SettingsError
 if TYPE_CHECKING:
     from broker.settings import Settings
 
+# Real seconds. The daemon asks clouds and store at once, and waits for none longer than half a minute.
+_DAEMON_S = 10.0
+_CHECKS_S = 45.0
+
 Finding = tuple[str, str, bool | None, str]
 
 _MARK = {True: "ok", False: "FAIL", None: "?"}
@@ -49,10 +53,9 @@ def doctor(
 
 
 def _online() -> Iterator[Finding]:
-    from broker.cli.client import Client
+    from broker.cli.client import Client, DaemonDown
 
-    # Clouds are asked one after the other; each has its own time-out.
-    with Client(timeout_s=180) as daemon:
+    with Client(timeout_s=_DAEMON_S) as daemon:
         me = daemon.get("/whoami")
         yield (
             "daemon",
@@ -73,7 +76,13 @@ def _online() -> Iterator[Finding]:
                 False,
                 "this may be a restored database; see docs/internals/leaks.md",
             )
-        for item in daemon.get("/doctor")["items"]:
+    with Client(timeout_s=_CHECKS_S) as daemon:
+        try:
+            items = daemon.get("/doctor")["items"]
+        except DaemonDown as error:
+            yield "daemon", "checks", False, str(error)
+            return
+        for item in items:
             yield item["subject"], item["name"], item["ok"], item["detail"]
 
 

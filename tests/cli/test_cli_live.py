@@ -2,8 +2,10 @@
 
 import json
 import stat
+import threading
 from dataclasses import replace
 
+from broker.cli import doctor
 from broker.core.model import Alternative, Commit, Decision, DecisionKind, JobState, Progress, Reason
 from tests.unit.serve.conftest import OFFER
 
@@ -226,6 +228,17 @@ def test_pause_doctor_resume(daemon, cli):
     assert "?\tdaemon\tpaused" in out
     assert "1 failed" in err
     assert cli("resume")[0] == 0
+
+
+def test_doctor_tells_when_the_daemon_cannot_finish_its_checks(daemon, cli, monkeypatch):
+    never = threading.Event()
+    object.__setattr__(daemon.services, "checks", lambda: [] * never.wait(20))
+    monkeypatch.setattr(doctor, "_CHECKS_S", 0.5)
+    code, out, _ = cli("doctor")
+    never.set()
+    assert code == 1
+    assert "ok\tdaemon\treachable" in out, "what is known is shown"
+    assert "FAIL\tdaemon\tchecks\tno answer from https://127.0.0.1" in out
 
 
 def test_no_answer_is_told_without_a_traceback(cli, monkeypatch):
