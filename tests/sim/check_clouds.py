@@ -1,21 +1,12 @@
-"""What is asked of clouds, who ends what, and what is wrong only when it lasts (I3, I4, I8, I12, I18)."""
+"""What is asked of clouds, and who ends what (I4, I12, I18)."""
 
 from typing import TYPE_CHECKING
 
 from broker.core.model import Node, NodeState
-from lab import machines as lab
 from tests.sim.cloud import Deed
-from tests.sim.copy import Copy
-from tests.sim.daemon import COLLECT_EVERY_S
 
 if TYPE_CHECKING:
-    from tests.sim.node import SimNode
     from tests.sim.truth import Truth
-
-TICK_S = 15.0
-# A machine may be unowned this long while somebody looks: grace, two sweeps, a lost delete or two.
-UNOWNED_S = 900.0
-OVERLAP_SLACK_S = 45.0
 
 
 def judge(truth: "Truth", deed: Deed) -> None:
@@ -77,39 +68,3 @@ def _collected(truth: "Truth", deed: Deed, row: Node | None) -> None:
         sim.chaos.reached("a node that the restored rows do not know was ended on an operator's word")
     elif not sim.was_disowned(deed.token):
         sim.violate("I4 collector", f"it ends {deed.token}, which runs the current generation")
-
-
-def tick(truth: "Truth") -> None:
-    """What is wrong only when it lasts."""
-    sim = truth.sim
-    for machine in sim.world.machines():
-        if machine.holds_stock:
-            _owned(truth, machine)
-    for node in sim.fleet.values():
-        copy = node.copy
-        if copy is not None and copy.training and node.paused_until_s <= sim.loop.now_s:
-            _overlap(truth, node, copy)
-
-
-def _owned(truth: "Truth", machine: lab.Machine) -> None:
-    row = truth.nodes.get(machine.labels["token"])
-    if row is not None and row.state != NodeState.GONE:
-        truth._unowned_s.pop(machine.id, None)
-        return
-    if truth.sim.collector_can_see(machine):
-        truth._unowned_s[machine.id] = truth._unowned_s.get(machine.id, 0.0) + TICK_S
-    if truth._unowned_s.get(machine.id, 0.0) > UNOWNED_S + 2 * COLLECT_EVERY_S:
-        truth.sim.violate(
-            "I3 no leak", f"{machine.id} ({machine.labels['token']}) is billed and nobody owns it"
-        )
-
-
-def _overlap(truth: "Truth", node: "SimNode", copy: Copy) -> None:
-    head = truth.head(copy.order.job_id)
-    if copy.generation >= head.generation:
-        return
-    overlap_s = truth.sim.loop.now_s - max(head.fenced_at_s, node.thawed_at_s)
-    if overlap_s > 60:
-        truth.sim.chaos.reached("a zombie trained beside the new copy")
-    if overlap_s > truth.sim.rules.run_lease_s + OVERLAP_SLACK_S:
-        truth.sim.violate("I8 zombies end", f"{node.token} trains {overlap_s:.0f} s after it was fenced")

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from broker.wire.head import HEAD_NAME, Head, decode_head
 from broker.wire.manifest import decode_manifest
+from tests.sim import check_handing_over
 from tests.sim.copy import Copy
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def _fenced(truth: "Truth", job_id: str, old: Head | None, new: Head, who: str) 
     job = truth.jobs.get(job_id)
     if (job is None or job.generation < new.generation) and not sim.restored_lately():
         sim.violate("I12 intent first", f"{job_id}: fenced {new.generation} before a row named it")
+    check_handing_over.fenced(truth, job_id)
 
 
 def _committed(truth: "Truth", job_id: str, old: Head | None, new: Head, who: str) -> None:

@@ -5,13 +5,11 @@ of it goes on, what was on the wire may arrive.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar, cast
 
-from broker.checkpoint.commits import CheckpointStore
 from broker.core.errors import DiskFull, LeaseLost, StoreError
 from broker.core.model import Decision, Event, Job, Node, Placement
 from broker.core.offer import MarketSnapshot, Quote
@@ -21,7 +19,6 @@ from broker.market.poller import Poller
 from broker.market.snapshot import build_snapshot
 from broker.migration.auditor import Auditor
 from broker.migration.collect import Collector
-from broker.migration.decide import Decider
 from broker.migration.directives import Terms, directive
 from broker.migration.reconcile import Reconciler
 from broker.migration.rules import Rules
@@ -31,13 +28,14 @@ from broker.serve.routes_agent import _beat, _hello
 from broker.serve.services import Services
 from broker.store.history import HistoryStore
 from broker.store.rows import Saved
-from broker.store.state import StateStore, Tx
+from broker.store.state import Tx
 from broker.wire import messages as wire
 from broker.wire.store_client import ObjectStore
 from tests.sim.cloud import CloudTruth, SimCloud
 from tests.sim.faults import Chaos
 from tests.sim.history import History
-from tests.sim.loop import SimClock, SimLoop, blocking, silent, stepping
+from tests.sim.loop import SimClock, SimLoop, silent
+from tests.sim.parts import Crash, SimBlocking, SimCheckpoints, SimDecider, SimStore
 
 T = TypeVar("T")
 CLOUDS = ("aws", "gcp")
@@ -45,10 +43,6 @@ PASS_EVERY_S = 40.0
 BURST_S = 4.0
 COLLECT_EVERY_S = 60.0
 POLL_EVERY_S = 75.0
-
-
-class Crash(BaseException):
-    """This process has been killed."""
 
 
 class Around(Protocol):
@@ -81,85 +75,6 @@ class Around(Protocol):
     def daemon_failed(self, daemon: "SimDaemon", error: BaseException) -> None: ...
 
 
-class Written:
-    """What a transaction writes, kept until it has come true."""
-
-    def __init__(self, tx: Tx) -> None:
-        self.rows: list[Saved] = []
-        self.events: list[Event] = []
-        self.decisions: list[Decision] = []
-        self.switches: list[tuple[str, bool]] = []
-        save, emit, save_decision, set_switch = tx.save, tx.emit, tx.save_decision, tx.set_switch
-
-        def kept(value: Saved) -> None:
-            save(value)
-            self.rows.append(value)
-
-        def emitted(event: Event) -> int:
-            self.events.append(event)
-            return emit(event)
-
-        def decided(decision: Decision) -> None:
-            save_decision(decision)
-            self.decisions.append(decision)
-
-        def switched(name: str, value: bool, **more: Any) -> bool:
-            changed = set_switch(name, value, **more)
-            if changed:
-                self.switches.append((name, value))
-            return changed
-
-        tx.save, tx.emit, tx.save_decision, tx.set_switch = kept, emitted, decided, switched  # type: ignore[method-assign,assignment]
-
-
-class SimStore(StateStore):
-    """The real store of one daemon, with a process around it that can die and a disk that can be full."""
-
-    daemon: "SimDaemon"
-
-    @contextmanager
-    def write(self) -> Iterator[Tx]:
-        daemon = self.daemon
-        daemon.check_alive()
-        with super().write() as tx:
-            written = Written(tx)
-            yield tx
-            if daemon.around.disk_is_full():
-                raise DiskFull("no room left")
-            daemon.crash_point("before commit")
-        daemon.around.committed_rows(
-            daemon, written.rows, written.events, written.decisions, written.switches
-        )
-        daemon.crash_point("after commit")
-
-
-class SimCheckpoints(CheckpointStore):
-    """The daemon's side of the checkpoint store, over the simulated one."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._settings = cast(Any, SimpleNamespace(job_prefix=lambda job_id: f"jobs/{job_id}", prefix=""))
-
-
-class SimBlocking:
-    """`Blocking` with virtual time-outs; a call that is given up goes on without its caller, like a hung thread."""
-
-    def __init__(self, daemon: "SimDaemon") -> None:
-        self._daemon = daemon
-
-    async def call(self, pool: str, work: Callable[[], T], timeout_s: float) -> T:
-        task = self._daemon.spawn(self._run(pool, work))
-        async with asyncio.timeout(timeout_s):
-            return cast(T, await asyncio.shield(task))
-
-    @staticmethod
-    async def _run(pool: str, work: Callable[[], T]) -> T:
-        if pool == "store":
-            return await blocking(work)
-        said = work()
-        return cast(T, await stepping(said)) if isinstance(said, Generator) else said
-
-
 class SimDaemon:
     """One process, from its start to its end.
 
@@ -188,15 +103,16 @@ class SimDaemon:
         self.clouds = clouds
         blocking_calls = SimBlocking(self)
         rules = around.rules
-        checkpoints = SimCheckpoints(around.open_bucket(self))
+        checkpoints = SimCheckpoints(around.open_bucket(self), self.crash_point)
         self.reconciler = Reconciler(
             self.store, self.history, clouds, checkpoints, self.policies, clock,
             blocking_calls, rules, self.launch, self.wake,
         )  # fmt: skip
-        self.decider = Decider(
+        self.decider = SimDecider(
             self.store, self.policies, clock, around.ids, rules, around.caps, Timing(60, 45, 20), self.snapshot,
             lambda a, b: clouds[a.cloud].egress_micro_usd_per_gib(a, b),
         )  # fmt: skip
+        self.decider.daemon = self
         self.collector = Collector(self.store, sweep, clock, blocking_calls, rules)
         self.auditor = Auditor(self.collector, checkpoints)
         self.poller = Poller(

@@ -55,6 +55,7 @@ class Kind(StrEnum):
     RESTORE = "database_restored"
     # people
     CANCEL = "job_cancelled"
+    OVERTAKEN = "decision_overtaken"  # the job is cancelled between a decision and its commit
     PAUSED = "broker_paused"
 
 
@@ -76,6 +77,7 @@ PER_CALL = {
     Kind.PROBE: 0.08,
     Kind.PROBE_HANGS: 0.03,
     Kind.SETUP: 0.04,
+    Kind.OVERTAKEN: 0.06,
     Kind.CALL_LOST: 0.02,
     Kind.STORE_FAILS: 0.005,
     Kind.STORE_SLOW: 0.005,
@@ -110,7 +112,14 @@ EVERY_S = {
 }
 
 # Some kinds would drown the others if every seed had them.
-_RARE = {Kind.RESTORE: 0.15, Kind.TWO_DAEMONS: 0.2, Kind.LONG_DOWN: 0.3, Kind.CLOCK: 0.4, Kind.SETUP: 0.3}
+_RARE = {
+    Kind.RESTORE: 0.15,
+    Kind.TWO_DAEMONS: 0.2,
+    Kind.LONG_DOWN: 0.3,
+    Kind.CLOCK: 0.4,
+    Kind.SETUP: 0.3,
+    Kind.OVERTAKEN: 0.3,
+}
 _OFF = 0.25
 
 

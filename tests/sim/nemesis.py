@@ -10,15 +10,17 @@ from broker.core.errors import BrokerError
 from broker.core.model import PlacementState
 from broker.jobs.submit import cancel
 from broker.store.access import PAUSED
-from tests.sim.daemon import Crash, SimDaemon
+from tests.sim.daemon import SimDaemon
 from tests.sim.faults import EVERY_S, Kind
 from tests.sim.node import SimNode
+from tests.sim.parts import Crash
 from tests.sim.sim import Sim
 from tests.sim.supervisor import open_daemon
 
 CRASH_POINTS = (
     "before commit", "after commit", "after commit", "before create", "during create", "after create", "before find",
     "after find", "before delete", "during delete", "after delete", "before list", "at the store", "at the store",
+    "after fence",
 )  # fmt: skip
 # How old a backup may be when it is put back.
 BACKUP_S = (300.0, 3600.0)

@@ -9,6 +9,9 @@ from broker.wire.head import HEAD_NAME
 from tests.sim.faults import Chaos, Kind
 from tests.sim.loop import Killed, SimLoop, wait
 
+# When a write arrives whose writer has given up, or is dead; now and then its successor has committed by then.
+LATEST_S = 90.0
+FAR_TOO_LATE_S = 400.0
 # (key, data before or None, data now, who wrote)
 Watcher = Callable[[str, bytes | None, bytes, str], None]
 
@@ -132,7 +135,8 @@ class StoreClient:
             except PreconditionFailed:
                 self._chaos.reached("late write to the store refused by its condition")
 
-        self._loop.call_later(self._random.uniform(0, 90), arrive)
+        far = self._random.random() < 0.4
+        self._loop.call_later(self._random.uniform(0, FAR_TOO_LATE_S if far else LATEST_S), arrive)
 
     def _travel(self, what: str) -> None:
         self._gate()

@@ -8,7 +8,7 @@ from broker.core.spec import Checkpoint, GpuRequest, JobSpec, Resources
 from broker.jobs.submit import submit
 from broker.store.access import PAUSED, REPORT_ONLY
 from tests.sim.copy import Plan
-from tests.sim.daemon import Crash
+from tests.sim.parts import Crash
 from tests.sim.sim import Sim
 
 

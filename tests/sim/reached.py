@@ -22,6 +22,7 @@ REQUIRED = (
     "crash after delete",
     "crash between delete and its result",
     "crash at the store",
+    "crash after fence",
     "a commit failed on a full disk",
     "power loss took the last prices",
     "a replaced daemon stopped",

@@ -19,16 +19,17 @@ from lab import machines as lab
 from lab.catalog import Scenario
 from lab.machines import Happening
 from tests.clocks import START_MS
-from tests.sim import check_clouds, check_head
-from tests.sim.check_clouds import TICK_S
+from tests.sim import check_clouds, check_head, check_time
+from tests.sim.check_time import TICK_S
 from tests.sim.cloud import CloudTruth, SimCloud, SimWorld
 from tests.sim.copy import Copy, Plan
-from tests.sim.daemon import CLOUDS, Crash, SimDaemon
+from tests.sim.daemon import CLOUDS, SimDaemon
 from tests.sim.faults import Chaos, Kind
 from tests.sim.history import History, Violation
-from tests.sim.loop import SimClock, SimLoop
+from tests.sim.loop import Killed, SimClock, SimLoop
 from tests.sim.node import SimNode
 from tests.sim.objects import Bucket, StoreClient, Weather
+from tests.sim.parts import Crash
 from tests.sim.settings import PolicyNumbers, SeededIds, Settings
 from tests.sim.surroundings import Surroundings
 from tests.sim.truth import Truth
@@ -44,6 +45,7 @@ class Sim:
         self.hours = settings.hours
         self.chaos = Chaos(seed, settings.without, settings.also)
         self.loop = SimLoop(self.chaos.random("schedule"))
+        self.loop.set_exception_handler(self._unheard)
         self.history = History(lambda: self.loop.now_s, echo)
         self.ids = SeededIds(self.chaos.random("ids"))
         self.rules = Rules(
@@ -105,6 +107,12 @@ class Sim:
             self.history.note("VIOLATION", rule=f"'{self.violation.rule}'", text=repr(error))
             self._failed.set()
 
+    def _unheard(self, loop: object, context: dict[str, Any]) -> None:
+        """A task has ended badly and nobody has asked how; those of a process that was killed may."""
+        error = context.get("exception")
+        if isinstance(error, BaseException) and not isinstance(error, Killed | Violation) and not self.over:
+            self.failed(error, str(context.get("message")))
+
     def daemon_failed(self, daemon: SimDaemon, error: BaseException) -> None:
         self.failed(error, f"daemon {daemon.number}")
 
@@ -157,7 +165,9 @@ class Sim:
             if name == REPORT_ONLY:
                 self.truth.report_only_since_s = since
                 self.note("switch", name=name, value=value)
-                if value and self.restored_at_s is not None:
+                if value and self.restored_at_s is None:
+                    self.violate("I18 report-only", "latched, and no database was ever put back")
+                if value:
                     self.chaos.reached("a restored database is in report-only mode")
             else:
                 self.truth.paused_since_s = since
@@ -214,11 +224,16 @@ class Sim:
         self._disowned.add(token)
 
     def collector_can_see(self, machine: lab.Machine) -> bool:
+        """Whether nothing keeps the sweeps of a daemon from it."""
         truth, now_s = self.clouds[machine.cloud], self.loop.now_s
-        up = any(d.alive and now_s - d.started_s > 60 for d in self.daemons)
         fine = now_s > max(truth.cut_until_s, truth.expired_until_s, truth.visible_at_s.get(machine.id, 0.0))
-        writes = now_s > self.disk_full_until_s
-        return up and fine and writes and self.truth.report_only_since_s is None
+        return fine and self.daemon_can_write()
+
+    def daemon_can_write(self) -> bool:
+        """Whether one has been up for a while, has room, and is not in report-only mode."""
+        now_s = self.loop.now_s
+        up = any(d.alive and now_s - d.started_s > 60 for d in self.daemons)
+        return up and now_s > self.disk_full_until_s and self.truth.report_only_since_s is None
 
     # -- the world's side ---------------------------------------------------------------------------------------------
 
@@ -243,7 +258,7 @@ class Sim:
     async def watch_time(self) -> None:
         while not self.over:
             await asyncio.sleep(TICK_S)
-            check_clouds.tick(self.truth)
+            check_time.tick(self.truth)
 
     async def some_daemon(self) -> SimDaemon:
         """One that is up, perhaps only after a while."""

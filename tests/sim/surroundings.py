@@ -10,10 +10,11 @@ from broker.wire import messages as wire
 from lab.machines import EndedBy
 from tests.sim import check_head
 from tests.sim.copy import Copy, Plan
-from tests.sim.daemon import Crash, SimDaemon
+from tests.sim.daemon import SimDaemon
 from tests.sim.faults import Kind
 from tests.sim.node import LinkDown, SimNode
 from tests.sim.objects import StoreClient
+from tests.sim.parts import Crash
 
 if TYPE_CHECKING:
     from tests.sim.sim import Sim

@@ -2,8 +2,7 @@
 
 `docs/internals/migration.md` lists all. They are checked at the moment something happens, against the world's own truth:
 machines, HEAD, bills. Rows are looked at only where the rule is about rows, and then as they were committed. Every check
-may name what made it let something pass: a lie of the cloud, a restored database. The others: `check_limits.py`,
-`check_head.py`, `check_clouds.py`.
+may name what made it let something pass: a lie of the cloud, a restored database. The others: the modules `check_*.py`.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from broker.core.model import (
 )
 from broker.migration.states import JOB_EDGES, NODE_EDGES, PLACEMENT_EDGES
 from broker.store.rows import Saved
-from tests.sim import check_limits
+from tests.sim import check_handing_over, check_limits
 from tests.sim.daemon import SimDaemon
 
 if TYPE_CHECKING:
@@ -71,8 +70,8 @@ class Truth:
         self.newest_epoch = 0
         self.report_only_since_s: float | None = None
         self.paused_since_s: float | None = None
-        self._unowned_s: dict[str, float] = {}
-        self._zombie_since_s: dict[tuple[str, int], float] = {}
+        self.unowned_s: dict[str, float] = {}
+        self.half_s: dict[str, float] = {}
 
     def head(self, job_id: str) -> JobTruth:
         return self.heads.setdefault(job_id, JobTruth())
@@ -97,15 +96,21 @@ class Truth:
             self._event(event)
         if any("recoveries in the last hour" in decision.summary for decision in decisions):
             self.sim.chaos.reached("recoveries reached their cap")
-        new = [v for v in saved if isinstance(v, Placement) and v.id not in self.placements]
+        placements = [v for v in saved if isinstance(v, Placement)]
+        new = [p for p in placements if p.id not in self.placements]
+        active = {p.id for p in self.placements.values() if p.state == PlacementState.ACTIVE}
         for value in saved:
             self._row(value)
+        for placement in placements:
+            if placement.id in active and placement.state != PlacementState.ACTIVE:
+                check_handing_over.stopped(self, placement)
         for value in saved:
             if isinstance(value, Placement) and value.state == PlacementState.GONE:
                 self._whole(value)
         for placement in new:
             decision = next((d for d in decisions if d.id == placement.decision_id), None)
             check_limits.intended(self, placement, decision)
+            check_handing_over.intended(self, placement)
 
     def _event(self, event: Event) -> None:
         machine, _, after = event.kind.partition(".")

@@ -1,5 +1,8 @@
 """Deciding: limits and prices."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from broker.core.errors import ProviderError
@@ -29,6 +32,25 @@ def _believes_everything(real: Any) -> Any:
     return lambda offer, price, last: ""
 
 
+def _overtaken(real: Any) -> Any:
+    """A decision is written over whatever has become of its job meanwhile."""
+
+    class AsItWas:
+        def __init__(self, store: Any, job: Any) -> None:
+            self._store, self._job = store, job
+
+        @contextmanager
+        def write(self) -> Iterator[Any]:
+            with self._store.write() as tx:
+                tx.job = lambda job_id: self._job
+                yield tx
+
+    def keep(self: Any, subject: Any, *answer: Any, **more: Any) -> Any:
+        return real(replace(self, store=AsItWas(self.store, subject.job)), subject, *answer, **more)
+
+    return keep
+
+
 def _no_cooldown(real: Any) -> Any:
     return lambda situation: Reason("migrate.cooldown", True, "ignored")
 
@@ -38,6 +60,12 @@ def _limits_ignored(real: Any) -> Any:
 
 
 DECIDING: dict[str, Mutant] = {
+    "overtaken_decision": Mutant(
+        "a decision is kept although its job has moved on",
+        "broker.migration.decide.Decider._keep",
+        _overtaken,
+        frozenset({Kind.OVERTAKEN}),
+    ),
     "no_recovery_cap": Mutant(
         "recoveries are not capped",
         "broker.migration.decide.Decider._too_many_recoveries",

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from broker.core.model import PlacementState
 from tests.sim.faults import Kind
 from tests.sim.mutants.mutant import Mutant
 
@@ -110,7 +111,71 @@ def _grants_before_drained(real: Any) -> Any:
     return grant
 
 
+def _breaks_before_make(real: Any) -> Any:
+    """The old copy is told to stop as soon as the new node has called."""
+
+    def hand_over(plan: Any, job: Any) -> None:
+        from broker.migration.handover import _cut
+
+        mine = plan.placements_of(job)
+        old = next((p for p in mine if p.state == PlacementState.ACTIVE), None)
+        new = next((p for p in mine if p.state == PlacementState.PROBING), None)
+        if old is not None and new is not None:
+            _cut(plan, job, old, new)
+        else:
+            real(plan, job)
+
+    return hand_over
+
+
+def _waits_for_nobody(real: Any) -> Any:
+    """Who was asked to save is fenced while it does."""
+
+    def hand_over(plan: Any, job: Any) -> None:
+        all_of = plan.placements_of
+        plan.placements_of = lambda job: [p for p in all_of(job) if p.state != PlacementState.DRAINING]
+        try:
+            real(plan, job)
+        finally:
+            del plan.placements_of
+
+    return hand_over
+
+
+def _fences_once(real: Any) -> Any:
+    """A fence that finds its own generation takes it for another's."""
+
+    def fence(store: Any, prefix: str, generation: int, nonce: str, holder: str) -> Any:
+        from broker.wire.errors import NewerGeneration
+        from broker.wire.head import read_head
+
+        found = read_head(store, prefix)
+        if found is not None and found[0].generation == generation:
+            raise NewerGeneration(f"{prefix}: HEAD has generation {generation} already")
+        return real(store, prefix, generation, nonce, holder)
+
+    return fence
+
+
 HANDING_OVER: dict[str, Mutant] = {
+    "break_before_make": Mutant(
+        "a copy is stopped before another is ready",
+        "broker.migration.plan.hand_over",
+        _breaks_before_make,
+        frozenset({Kind.PRICE_JUMP}),
+    ),
+    "fence_before_drained": Mutant(
+        "a copy that saves is not waited for",
+        "broker.migration.plan.hand_over",
+        _waits_for_nobody,
+        frozenset({Kind.PRICE_JUMP, Kind.NOTICE}),
+    ),
+    "fence_once": Mutant(
+        "a fence that is repeated is refused",
+        "broker.checkpoint.commits.fence",
+        _fences_once,
+        frozenset({Kind.CAS_REPLY_LOST}),
+    ),
     "no_fence": Mutant(
         "a placement trains before HEAD is its own", "broker.migration.reconcile.Reconciler._fence", _no_fence
     ),

@@ -20,6 +20,17 @@ def _random_token(real: Any) -> Any:
     return call
 
 
+def _token_not_stored(real: Any) -> Any:
+    """A token that only its process remembers: the next one draws another."""
+
+    async def call(self: Any, effect: Any, node: Any, placement: Any, job: Any) -> Any:
+        if isinstance(effect, CreateNode):
+            node = replace(node, token=f"{node.token[:-4]}{self.store.epoch:02d}-{node.rank}")
+        return await real(self, effect, node, placement, job)
+
+    return call
+
+
 def _create_before_its_row(real: Any) -> Any:
     """The request leaves in the state that a crash leaves behind: nothing in the rows tells of it."""
 
@@ -43,6 +54,9 @@ def _resend_at_once(real: Any) -> Any:
 RENTING: dict[str, Mutant] = {
     "random_token": Mutant(
         "each create has a token of its own", "broker.migration.reconcile.Reconciler._call", _random_token
+    ),
+    "token_not_stored": Mutant(
+        "a token is not what the row says", "broker.migration.reconcile.Reconciler._call", _token_not_stored
     ),
     "one_token_per_gang": Mutant(
         "the nodes of a gang share a token",
