@@ -310,7 +310,11 @@ class Daemon:
 
     def _store_name(self) -> str:
         store = self.store_settings
-        return f"{store.endpoint}/{store.bucket}" if store.kind == "s3" else f"the folder {store.path}"
+        return (
+            f"{store.endpoint or 'AWS S3'}, bucket {store.bucket}"
+            if store.kind == "s3"
+            else f"the folder {store.path}"
+        )
 
     def _check_store(self) -> Sequence[Check]:
         self.checkpoints.self_test()

@@ -5,9 +5,11 @@ copy that is started later is older than the world; so report-only is latched *i
 be done with it.
 """
 
+import errno
 import os
 import shutil
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -41,24 +43,39 @@ def back_up(state_dir: Path, into: Path, clock: Clock) -> list[tuple[str, int]]:
         raise NotFound(f"no state.db in {state_dir}; name the daemon's configuration with --config")
     if into.exists():
         raise Conflict(f"{into} exists; a backup is written into a new folder")
-    partial = into.with_name(f".{into.name}.partial")
+    partial: Path | None = None
     try:
-        partial.mkdir(mode=0o700, parents=True)
+        into.parent.mkdir(parents=True, exist_ok=True)
+        # A name of its own: a second backup that is started meanwhile neither meets this one nor cleans it away.
+        partial = Path(tempfile.mkdtemp(prefix=f".{into.name}.", suffix=".partial", dir=into.parent))
         _copy(state_dir, partial, clock)
-        partial.rename(into)
+        _publish(partial, into)
     except (OSError, sqlite3.Error) as error:
         raise BrokerError(f"no backup was made in {into}: {error}") from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
     return [(name, _size(into / name)) for name in (*DATABASES, *FILES, *FOLDERS) if (into / name).exists()]
 
 
+def _publish(partial: Path, into: Path) -> None:
+    """Give the copy its name. Whoever has it keeps it, were it a backup that was started later: nothing is replaced."""
+    try:
+        partial.rename(into)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise Conflict(f"{into} has appeared meanwhile; this backup was given up") from error
+        raise
+
+
 def _copy(state_dir: Path, into: Path, clock: Clock) -> None:
+    # What the copy says of its age: never later than what is in it, however long the copying takes.
+    taken_ms = clock.now_ms()
     # Databases first: a source is there before the row that needs it, so every row of the copy finds its source.
     for name in DATABASES:
         if (state_dir / name).is_file():
             _copy_database(state_dir / name, into / name)
-    _latch(into / "state.db", clock)
+    _latch(into / "state.db", clock, taken_ms)
     for name in FOLDERS:
         if (state_dir / name).is_dir():
             shutil.copytree(state_dir / name, into / name, ignore=shutil.ignore_patterns(".*"))
@@ -80,14 +97,13 @@ def _copy_database(source: Path, target: Path) -> None:
         raise BrokerError(f"{source} is damaged: {found}")
 
 
-def _latch(database: Path, clock: Clock) -> None:
-    now_ms = clock.now_ms()
+def _latch(database: Path, clock: Clock, taken_ms: int) -> None:
     engines = open_engines(database, synchronous="FULL")
     try:
         with engines.writer.begin() as connection:
             access = Access(connection, clock)
             access.set_switch(
-                REPORT_ONLY, True, by="backup", reason=f"restored from the backup of {to_iso(now_ms)}"
+                REPORT_ONLY, True, by="backup", reason=f"restored from the backup of {to_iso(taken_ms)}"
             )
             access.flush()
             access.close()

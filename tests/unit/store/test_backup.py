@@ -9,6 +9,7 @@ import pytest
 
 from broker.core.errors import BrokerError, Conflict, NotFound
 from broker.core.model import Event
+from broker.store import backup
 from broker.store.access import REPORT_ONLY
 from broker.store.backup import back_up
 from broker.store.history import HistoryStore
@@ -57,6 +58,39 @@ def test_a_copy_is_a_state_folder_that_is_latched_from_within(folder, tmp_path):
     assert (switch.name, switch.value) == (REPORT_ONLY, True)
     assert switch.reason == "restored from the backup of 2026-05-28T20:26:40Z"
     assert copy.installation_id == state.installation_id
+
+
+def test_a_backup_that_ends_later_replaces_none_and_claims_no_later_time(folder, tmp_path, monkeypatch):
+    where, state, clock = folder
+    copy_database, later = backup._copy_database, []
+
+    def slow(source, target):
+        copy_database(source, target)
+        if source.name == "state.db" and not later:
+            later.append(True)
+            clock.advance(3600)
+            with state.write() as tx:
+                tx.emit(Event("since.then", clock.now_ms()))
+            if target.parent.name.startswith(".today."):
+                back_up(where, tmp_path / "today", clock)
+
+    monkeypatch.setattr(backup, "_copy_database", slow)
+    with pytest.raises(Conflict, match="has appeared meanwhile"):
+        back_up(where, tmp_path / "today", clock)
+    newer = opened(tmp_path / "today", clock)
+    with newer.read() as tx:
+        assert [event.kind for event in tx.events()][-2:] == ["since.then", "switch.set"]
+    newer.close()
+    later.clear()
+    back_up(where, tmp_path / "slow", clock)
+    copy = opened(tmp_path / "slow", clock)
+    with copy.read() as tx:
+        (switch,) = tx.switches()
+    copy.close()
+    assert switch.reason == "restored from the backup of 2026-05-28T21:26:40Z", (
+        "not of when the copying ended"
+    )
+    assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_only_its_owner_may_read_it(folder, tmp_path):
