@@ -35,7 +35,8 @@ class Kill:
         down_s: Until it is started again.
         in_its_start: The daemon is not given the time to come up first.
         pick: From 0 to 1: which of those that could be killed.
-        reclaimed: The cloud takes the agent's machine too, in the same moment; else it runs on until somebody ends it.
+        together: In the same moment the cloud takes the agent's machine, which else runs on until somebody ends it; or
+            the daemon dies with the store.
     """
 
     victim: Victim
@@ -44,13 +45,14 @@ class Kill:
     down_s: float = 0.0
     in_its_start: bool = False
     pick: float = 0.0
-    reclaimed: bool = False
+    together: bool = False
 
     def __str__(self) -> str:
         text = self.moment if self.victim is Victim.EFFECT else str(self.victim)
         if self.in_its_start:
             text += " in its start"
-        return f"{text}, and its machine" if self.reclaimed else text
+        other = {Victim.AGENT: "its machine", Victim.STORE: "the daemon"}.get(self.victim)
+        return f"{text}, and {other}" if self.together else text
 
 
 def draw(seed: int, kills: int) -> list[Kill]:
@@ -72,7 +74,7 @@ def draw(seed: int, kills: int) -> list[Kill]:
                 down_s=dice.uniform(0.0, 2.0),
                 in_its_start=in_its_start,
                 pick=dice.random(),
-                reclaimed=victim is Victim.AGENT and dice.random() < 0.5,
+                together=victim in (Victim.AGENT, Victim.STORE) and dice.random() < 0.5,
             )
         )
     return drawn

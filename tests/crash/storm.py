@@ -1,6 +1,7 @@
 """A deployment with jobs, in which things die; whoever dies and is expected back is started again."""
 
 import contextlib
+import math
 import random
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from tests.crash.schedule import Kill, Victim
 from tests.process.deployment import ROOT, Deployment, key_of
 
 SCRIPT = ROOT / "docs" / "examples" / "train.py"
-TRAIN = ["--steps", "150", "--save-every", "10"]
+TRAIN = ["--steps", "100", "--save-every", "10"]
 STEPS = 9000
 # Real seconds. What must happen in the end happens within these, or something hangs.
 DEATH_LIMIT_S, END_LIMIT_S = 120.0, 240.0
@@ -186,13 +187,17 @@ class Storm:
         found = self._until("an agent runs", lambda: agents(run))
         agent = found[int(kill.pick * len(found))]
         agent.tell(signal.SIGKILL)
-        if kill.reclaimed:
+        if kill.together:
             with contextlib.suppress(ValueError):  # it is on its way out already
                 self.deployment.lab.interrupt(agent.machine, 0)
 
     def _kill_store(self, kill: Kill) -> None:
         self._store.kill()
-        time.sleep(kill.down_s)
+        self._store_at_s = math.inf
+        if kill.together and self._daemon is not None:
+            self._daemon.kill()
+            self._daemon.wait(10)
+        self._pass(kill.down_s)
         self._store.start()
         self._store_at_s = time.monotonic()
 

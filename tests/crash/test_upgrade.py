@@ -38,7 +38,7 @@ def test_a_node_that_boots_across_an_upgrade_lands(
     tmp_path: Path, deploy: Callable[..., Deployment], go_ahead: Path
 ) -> None:
     command, env = next_release(tmp_path / "next")
-    deployment = deploy(scenario={"boot_s": {"aws": 300, "gcp": 300}})  # five seconds
+    deployment = deploy(scenario={"boot_s": {"aws": 180, "gcp": 180}})  # three seconds
     heads = HeadWatch(deployment.store).start()
     job = deployment.submit(
         "mover",
