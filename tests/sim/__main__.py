@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.sim.faults import Kind
 from tests.sim.mutants import MUTANTS
-from tests.sim.pool import Task, results
+from tests.sim.pool import hunts, results
 from tests.sim.reached import REQUIRED, missing
 from tests.sim.run import Result, run_seed
 from tests.sim.settings import Settings
@@ -57,8 +57,10 @@ def main() -> int:
 
 
 def _settings(options: argparse.Namespace, seed: int) -> Settings:
-    return Settings(
-        seed, options.hours, also=MUTANTS[options.mutant].faults if options.mutant else frozenset()
+    return (
+        MUTANTS[options.mutant].settings(seed, options.hours)
+        if options.mutant
+        else Settings(seed, options.hours)
     )
 
 
@@ -134,21 +136,18 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _mutants(options: argparse.Namespace) -> int:
+    began_s = time.monotonic()
+    tried = [name for name in MUTANTS if options.only in (None, name)]
     survivors = []
-    tried = {name: MUTANTS[name] for name in MUTANTS if options.only in (None, name)}
-    for name, mutant in tried.items():
-        began_s = time.monotonic()
-        seeds = (*mutant.seeds, *range(options.seeds))
-        tasks: list[Task] = [(Settings(seed, mutant.hours, also=mutant.faults), name) for seed in seeds]
-        caught = next((r for r in results(tasks, options.workers) if not r.ok), None)
-        took_s = time.monotonic() - began_s
-        if caught is None:
-            survivors.append(name)
-            print(f"{name:28} SURVIVED {len(tasks)} seeds, {took_s:.0f} s", flush=True)
+    for found in hunts(tried, options.seeds, options.workers):
+        if found.caught is None:
+            survivors.append(found.name)
+            print(f"{found.name:22} SURVIVED {found.tried} seeds, {found.took_s:.0f} s", flush=True)
         else:
-            print(f"{name:28} seed {caught.seed:4}, {took_s:5.1f} s: {caught.text[:110]}", flush=True)
+            seed, text = found.caught.seed, found.caught.text[:110]
+            print(f"{found.name:22} seed {seed:4}, {found.took_s:5.1f} s: {text}", flush=True)
     print(
-        f"{len(survivors)} of {len(tried)} mutants survived"
+        f"{len(survivors)} of {len(tried)} mutants survived, {time.monotonic() - began_s:.0f} s"
         + (f": {', '.join(survivors)}" if survivors else "")
     )
     return 1 if survivors else 0

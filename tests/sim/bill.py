@@ -25,6 +25,9 @@ def ledger_is_the_bill(sim: Sim) -> None:
         if bill is None and token not in sim.truth.nodes:
             sim.chaos.reached("a machine whose row was lost with a restored database")
             continue  # nobody knows whose it was
+        if bill is None and token not in sim.clouds[machine.cloud].shown:
+            sim.chaos.reached("a machine ended before a look-up showed it")
+            continue  # the reply was lost or late, and the cloud took it back and keeps no record
         if bill is None and machine.ended_by is not EndedBy.USER and token in sim.orphans:
             sim.chaos.reached("an orphan ended before it could be collected")
             continue  # nobody has seen its meter

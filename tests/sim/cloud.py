@@ -62,6 +62,7 @@ class CloudTruth:
         expired_until_s: Credentials do not work until then; feed_until_s: the price list does not answer until then.
         cut_until_s: Nothing reaches the cloud until then.
         odd: Offers whose newest reading that was handed out is a glitch.
+        shown: Tokens of machines that the answer to a create or a look-up has shown to one of our processes.
         late: Tokens of requests that are on their way although their callers have given up.
     """
 
@@ -71,6 +72,7 @@ class CloudTruth:
     feed_until_s: float = 0.0
     cut_until_s: float = 0.0
     odd: set[str] = field(default_factory=set)
+    shown: set[str] = field(default_factory=set)
     late: set[str] = field(default_factory=set)
 
 
@@ -138,10 +140,14 @@ class SimCloud(WorldProvider):
             raise Invalid(str(error)) from error
         except lab.NameTaken as error:
             raise UnknownOutcome(str(error)) from error
+        self._truth.shown.add(request.token)
         return self._node(machine)
 
     def find(self, token: str, region: str, zone: str) -> Steps[CloudNode | None]:  # type: ignore[override]
-        return (yield from self._exchange("find", token, lambda late: self._find(token)))
+        found = yield from self._exchange("find", token, lambda late: self._find(token))
+        if found is not None:
+            self._truth.shown.add(token)
+        return found
 
     def list_owned(self) -> Steps[list[CloudNode]]:  # type: ignore[override]
         listed = yield from self.list_tagged()

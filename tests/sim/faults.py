@@ -128,7 +128,7 @@ class Chaos:
     """One seed's mix.
 
     Attributes:
-        without: Kinds to leave out; also: kinds that it has in any case.
+        without: Kinds to leave out; also: kinds that it has in any case, and that strike `eager` times as often.
         on: Kinds that this seed has.
         calm: Nothing goes wrong any more.
         counts: How often each kind struck.
@@ -138,6 +138,7 @@ class Chaos:
     seed: int
     without: frozenset[Kind] = frozenset()
     also: frozenset[Kind] = frozenset()
+    eager: float = 1.0
     calm: bool = False
     on: frozenset[Kind] = frozenset()
     counts: Counter[Kind] = field(default_factory=Counter)
@@ -157,10 +158,19 @@ class Chaos:
 
     def strikes(self, kind: Kind) -> bool:
         """Whether it strikes at this call."""
-        if self.calm or kind not in self.on or self.random(kind).random() >= PER_CALL[kind]:
+        if self.calm or kind not in self.on:
+            return False
+        if self.random(kind).random() >= PER_CALL[kind] * self._eager(kind):
             return False
         self.counts[kind] += 1
         return True
+
+    def every_s(self, kind: Kind) -> float:
+        """Mean seconds between two, of one that comes by itself."""
+        return EVERY_S[kind] / self._eager(kind)
+
+    def _eager(self, kind: Kind) -> float:
+        return self.eager if kind in self.also else 1.0
 
     def struck(self, kind: Kind) -> None:
         """It struck by itself."""

@@ -88,7 +88,7 @@ class Nemesis:
     async def _again(self, kind: Kind, deed: Callable[[], object]) -> None:
         random = self.sim.chaos.random(f"when/{kind}")
         while True:
-            await asyncio.sleep(random.expovariate(1 / EVERY_S[kind]))
+            await asyncio.sleep(random.expovariate(1 / self.sim.chaos.every_s(kind)))
             said = deed()
             if said is not None:
                 self.sim.chaos.struck(kind)

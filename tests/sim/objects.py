@@ -79,7 +79,6 @@ class StoreClient:
         return None if data is None or etag is None else (data, etag)
 
     def put(self, key: str, data: bytes, if_match: str | None = None, if_absent: bool = False) -> str:
-        conditional = if_match is not None or if_absent
         try:
             self._travel(f"put {key}")
         except Killed:
@@ -87,7 +86,7 @@ class StoreClient:
             if not self._chaos.calm and self._random.random() < 0.5:
                 self._later(key, data, if_match, if_absent)
             raise
-        if conditional and self._chaos.strikes(Kind.CAS_REPLY_LOST):
+        if key.endswith(HEAD_NAME) and self._chaos.strikes(Kind.CAS_REPLY_LOST):
             return self._lose(key, data, if_match, if_absent)
         etag = self._bucket.put(key, data, if_match, if_absent, self._who)
         self._travel_back()
@@ -118,9 +117,7 @@ class StoreClient:
                 self._bucket.put(key, data, if_match, if_absent, self._who)
             except PreconditionFailed:
                 pass
-            self._chaos.reached(
-                "cas reply lost after the write" if key.endswith(HEAD_NAME) else "put reply lost"
-            )
+            self._chaos.reached("cas reply lost after the write")
         elif fate < 0.75:
             self._later(key, data, if_match, if_absent)
         wait(self._random.uniform(1, 20))

@@ -26,12 +26,14 @@ class Settings:
     Attributes:
         hours: Of faults; the calm comes after.
         without: Kinds of faults left out; also: kinds that are on whatever the seed says.
+        eager: How many times as often the latter strike.
     """
 
     seed: int
     hours: float = 1.0
     without: frozenset[Kind] = frozenset()
     also: frozenset[Kind] = frozenset()
+    eager: float = 1.0
 
 
 @dataclass(frozen=True)

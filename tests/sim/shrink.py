@@ -23,7 +23,7 @@ class Shrunk:
 def shrink(failed: Result, tell: Callable[[str], None] = lambda text: None) -> Shrunk:
     """Leave out whatever is not needed to break the same rule; halves first, then one by one."""
     given = failed.settings
-    best, without = failed, frozenset(Kind) - Chaos(given.seed, given.without, given.also).on
+    best, without = failed, frozenset(Kind) - Chaos(given.seed, given.without, given.also, given.eager).on
     hours = given.hours if failed.rule.startswith("L") else min(given.hours, _hours_until(failed))
 
     def still(candidate: frozenset[Kind]) -> bool:

@@ -43,7 +43,7 @@ class Sim:
         self.seed = seed
         self.folder = folder
         self.hours = settings.hours
-        self.chaos = Chaos(seed, settings.without, settings.also)
+        self.chaos = Chaos(seed, settings.without, settings.also, settings.eager)
         self.loop = SimLoop(self.chaos.random("schedule"))
         self.loop.set_exception_handler(self._unheard)
         self.history = History(lambda: self.loop.now_s, echo)

@@ -15,7 +15,7 @@ async def _nothing(self: Any) -> None:
 
 def _rows_first(real: Any) -> Any:
     class OldRows:
-        """A store whose nodes were read before the cloud was asked."""
+        """A store whose nodes and log were read before the cloud was asked."""
 
         def __init__(self, store: Any) -> None:
             self._store = store
@@ -23,11 +23,14 @@ def _rows_first(real: Any) -> Any:
             self.write = store.write
             with store.read() as tx:
                 self._known = {node.token: node for node in tx.nodes()}
+                self._last = tx.last_seq()
 
         @contextmanager
         def read(self) -> Iterator[Any]:
             with self._store.read() as tx:
+                event = tx.event
                 tx.node = self._known.get
+                tx.event = lambda seq: event(seq) if seq <= self._last else None
                 yield tx
 
     async def look(self: Any, cloud: str, provider: Any) -> None:
@@ -62,13 +65,15 @@ COLLECTING: dict[str, Mutant] = {
         "nobody looks for orphans",
         "broker.migration.collect.Collector.one_pass",
         lambda real: _nothing,
-        faults=frozenset({Kind.LATE, Kind.CAPACITY, Kind.QUOTA, Kind.PRICE_JUMP, Kind.RECLAIM}),
+        faults=frozenset({Kind.LATE, Kind.CAPACITY, Kind.NEVER_BOOTS, Kind.RECLAIM}),
+        eager=4,
     ),
     "rows_first": Mutant(
         "the collector reads rows before the cloud",
         "broker.migration.collect.Collector._look",
         _rows_first,
-        frozenset({Kind.CLOCK, Kind.RECLAIM, Kind.LATE}),
+        faults=frozenset({Kind.LATE, Kind.RECLAIM}),
+        eager=4,
     ),
     "no_grace": Mutant(
         "the collector ends what has just been made",
@@ -81,12 +86,14 @@ COLLECTING: dict[str, Mutant] = {
         "broker.migration.audit.Log.foreign",
         _never_foreign,
         frozenset({Kind.RESTORE, Kind.PRICE_JUMP}),
+        eager=3,
     ),
     "no_latch": Mutant(
         "report-only is never latched",
         "broker.migration.collect.latch_report_only",
         _no_latch,
         frozenset({Kind.RESTORE}),
+        eager=3,
     ),
     "no_first_look": Mutant(
         "a daemon starts without looking at the HEADs",

@@ -104,6 +104,7 @@ ENDING: dict[str, Mutant] = {
         "broker.migration.plan.tend_nodes",
         _gang_half_kept,
         frozenset({Kind.RECLAIM}),
+        eager=3,
     ),
     "silence_is_death": Mutant(
         "unreachable is taken for dead",

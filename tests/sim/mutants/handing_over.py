@@ -175,6 +175,7 @@ HANDING_OVER: dict[str, Mutant] = {
         "broker.checkpoint.commits.fence",
         _fences_once,
         frozenset({Kind.CAS_REPLY_LOST}),
+        eager=3,
     ),
     "no_fence": Mutant(
         "a placement trains before HEAD is its own", "broker.migration.reconcile.Reconciler._fence", _no_fence
@@ -183,13 +184,15 @@ HANDING_OVER: dict[str, Mutant] = {
         "HEAD is written without a condition",
         "broker.wire.head.swap_head",
         _blind_write,
-        faults=frozenset({Kind.CAS_REPLY_LOST, Kind.PRICE_JUMP, Kind.STORE_SLOW}),
+        faults=frozenset({Kind.CAS_REPLY_LOST, Kind.NOTICE}),
+        eager=5,
     ),
     "blind_commit": Mutant(
         "a commit writes HEAD without a condition",
         "broker.wire.commit.swap_head",
         _blind_write,
         faults=frozenset({Kind.NODE_CUT, Kind.PRICE_JUMP, Kind.STORE_SLOW}),
+        eager=3,
     ),
     "one_nonce": Mutant(
         "all versions of HEAD have one nonce",
@@ -211,12 +214,14 @@ HANDING_OVER: dict[str, Mutant] = {
         "tests.sim.copy.write_commit",
         _commits_without_the_right,
         faults=frozenset({Kind.NODE_CUT, Kind.PRICE_JUMP, Kind.STORE_SLOW}),
+        eager=3,
     ),
     "restore_unverified": Mutant(
         "a restore compares no hash",
         "broker.wire.restore._fetch",
         _restore_unverified,
         frozenset({Kind.CORRUPT, Kind.RECLAIM}),
+        eager=3,
     ),
     "retention_eats": Mutant(
         "retention deletes a chunk that is needed", "tests.sim.copy.retain", _retain_too_much_gone

@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.sim.faults import Kind
+from tests.sim.settings import Settings
 
 Break = Callable[[Any], Any]
 
@@ -20,8 +21,9 @@ class Mutant:
         what: What is wrong, in words.
         where: Dotted name of the function.
         broken: From the real function to the broken one.
-        faults: Kinds that it takes; they are on in every seed.
-        seeds: Seeds that are known to find it, tried first.
+        faults: Kinds that it takes; they are on in every seed, and strike `eager` times as often.
+        seeds: Seeds that are known to find it, tried first; a change of the code may make others of them.
+        hours: Of faults, where less than an hour does.
         also: A second line to break, where either alone holds.
     """
 
@@ -31,7 +33,12 @@ class Mutant:
     faults: frozenset[Kind] = frozenset()
     seeds: tuple[int, ...] = ()
     hours: float = 1.0
+    eager: float = 1.0
     also: tuple[tuple[str, Break], ...] = ()
+
+    def settings(self, seed: int, hours: float | None = None) -> Settings:
+        """Of a seed that has what it takes."""
+        return Settings(seed, hours or self.hours, also=self.faults, eager=self.eager)
 
     @contextmanager
     def applied(self) -> Iterator[None]:

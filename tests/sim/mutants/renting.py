@@ -73,5 +73,6 @@ RENTING: dict[str, Mutant] = {
         "broker.migration.nodes._look_up",
         _resend_at_once,
         frozenset({Kind.LATE, Kind.REPLY_LOST}),
+        eager=3,
     ),
 }
