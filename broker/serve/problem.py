@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from broker.core import errors
 from broker.core.wrong_value import of_one_value, words
@@ -94,6 +95,13 @@ def install(app: FastAPI) -> None:
                 request, errors.DiskFull(f"no room left for {error.filename or 'a file of the daemon'}")
             )
         return await bug(request, error)
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, _error: ClientDisconnect) -> JSONResponse:
+        log.info("request.left", path=request.url.path)
+        return problem(
+            HTTPStatus.BAD_REQUEST, "usage", "the request ended before its body did"
+        )  # nobody reads it
 
     @app.exception_handler(RequestValidationError)
     async def shape(_request: Request, error: RequestValidationError) -> JSONResponse:

@@ -1,5 +1,6 @@
 """``/api/v1`` over HTTP: who may do what, once-only submission, what is shown and what is hidden."""
 
+import asyncio
 import errno
 import hashlib
 from dataclasses import replace
@@ -508,3 +509,25 @@ def test_a_full_disk_is_told_as_such(bench, monkeypatch):
     answer = bench.client.put(f"/api/v1/sources/{sha256}", content=b"x", headers=bench.token("engineer"))
     assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
     assert answer.json()["detail"] == "no room left for /var/lib/broker/sources/x.partial"
+
+
+def test_a_client_that_dies_in_the_middle_of_a_request_is_no_failure_of_ours(bench, monkeypatch):
+    heard = []
+    log = SimpleNamespace(
+        error=lambda event, **_: heard.append(event), info=lambda event, **_: heard.append(event)
+    )
+    monkeypatch.setattr(problem, "log", log)
+    news = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+    async def receive():
+        return next(news, {"type": "http.disconnect"})
+
+    async def send(_message):
+        pass
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/agent/v1/beat", "query_string": b"", "headers": [],
+        "scheme": "https", "server": ("127.0.0.1", 1), "http_version": "1.1",
+    }  # fmt: skip
+    asyncio.run(bench.client.app(scope, receive, send))
+    assert heard == ["request.left"]
