@@ -110,8 +110,10 @@ def sift(
         before = last.get(key)
         for raw in older:
             past = judge(raw, observed_at_ms, before)
-            # History out of order or out of band is not worth a quarantine; the newest reading is what counts.
-            if isinstance(past, Quote) and _start_ms(raw, observed_at_ms) < _start_ms(newest, observed_at_ms):
+            # History out of order or out of band is not worth a quarantine; the newest reading is what counts. One
+            # that begins in our future, as our clock is behind, is no history: it would be dated as the newest is.
+            began_ms = min(_start_ms(newest, observed_at_ms), observed_at_ms)
+            if isinstance(past, Quote) and _start_ms(raw, observed_at_ms) < began_ms:
                 quotes.append(past)
         rival = next((raw for raw in older if _contradicts(raw, newest)), None)
         if rival is not None:

@@ -92,8 +92,8 @@ COLLECTING: dict[str, Mutant] = {
         "report-only is never latched",
         "broker.migration.collect.latch_report_only",
         _no_latch,
-        frozenset({Kind.RESTORE}),
-        eager=3,
+        frozenset({Kind.RESTORE, Kind.RECLAIM}),
+        eager=2,
     ),
     "no_first_look": Mutant(
         "a daemon starts without looking at the HEADs",

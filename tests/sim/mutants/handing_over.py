@@ -213,7 +213,7 @@ HANDING_OVER: dict[str, Mutant] = {
         "a commit takes whatever generation HEAD has",
         "tests.sim.copy.write_commit",
         _commits_without_the_right,
-        faults=frozenset({Kind.NODE_CUT, Kind.PRICE_JUMP, Kind.STORE_SLOW}),
+        faults=frozenset({Kind.NODE_CUT, Kind.PRICE_JUMP}),
         eager=3,
     ),
     "restore_unverified": Mutant(
