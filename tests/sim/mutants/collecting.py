@@ -73,7 +73,7 @@ COLLECTING: dict[str, Mutant] = {
         "broker.migration.collect.Collector._look",
         _rows_first,
         faults=frozenset({Kind.LATE, Kind.RECLAIM}),
-        eager=4,
+        eager=6,
     ),
     "no_grace": Mutant(
         "the collector ends what has just been made",
@@ -94,6 +94,9 @@ COLLECTING: dict[str, Mutant] = {
         _no_latch,
         frozenset({Kind.RESTORE, Kind.RECLAIM}),
         eager=2,
+        also=tuple(
+            (f"broker.migration.{part}.latch_report_only", _no_latch) for part in ("auditor", "reconcile")
+        ),
     ),
     "no_first_look": Mutant(
         "a daemon starts without looking at the HEADs",
