@@ -11,6 +11,7 @@ from tests.sim.loop import Killed, SimLoop, blocking, stepping, wait
 from tests.sim.mutants import MUTANTS
 from tests.sim.mutants.mutant import owner_of
 from tests.sim.objects import Bucket
+from tests.sim.pool import hunt
 
 
 def run(work, seed=1):
@@ -109,6 +110,14 @@ def test_leaving_a_kind_out_moves_no_other():
     assert not less.strikes(Kind.THROTTLED)
 
 
+def test_eager_kinds_strike_more_often():
+    kinds = frozenset({Kind.REPLY_LOST})
+    often, seldom = Chaos(5, also=kinds, eager=8), Chaos(5, also=kinds)
+    struck = [sum(chaos.strikes(Kind.REPLY_LOST) for _ in range(1000)) for chaos in (often, seldom)]
+    assert struck[0] > 4 * struck[1] > 0
+    assert often.every_s(Kind.CRASH) == seldom.every_s(Kind.CRASH) == EVERY_S[Kind.CRASH]
+
+
 def test_every_kind_has_a_rate():
     assert set(PER_CALL) | set(EVERY_S) == set(Kind)
 
@@ -117,3 +126,9 @@ def test_every_kind_has_a_rate():
 def test_a_mutant_still_finds_what_it_breaks(name):
     owner, attribute = owner_of(MUTANTS[name].where)
     assert callable(getattr(owner, attribute))
+
+
+@pytest.mark.parametrize("name", ["no_fence", "token_not_stored", "no_quarantine", "one_denial"])
+def test_a_broken_broker_is_caught(name):
+    found = hunt((name, 5))
+    assert found.caught is not None, f"{found.tried} seeds"
