@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,17 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
+@contextmanager
+def in_memory_if_possible() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         yield Path(name)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with in_memory_if_possible() as found:
+        yield found
 
 
 def story(harness: Harness) -> list[object]:
@@ -98,6 +105,7 @@ def test_a_crash_is_the_same(kind: str, deed: bool, migrated: Path, folder: Path
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a hundred lives, each with dozens of commits to a file
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_crash_is_the_same(name: str, migrated: Path) -> None:
     scenario = SCENARIOS[name]
