@@ -61,13 +61,14 @@ class _Load:
     @classmethod
     def of(cls, tx: Tx) -> "_Load":
         jobs, placements = tx.jobs(open_only=True), tx.placements(open_only=True)
-        return cls(
-            jobs,
-            placements,
-            tx.nodes(open_only=True),
-            {job.id: job.policy for job in jobs},
-            {p.id: p.price_micro_usd_h for p in placements},
-        )
+        policies = {job.id: job.policy for job in jobs}
+        for placement in placements:
+            # A job that has ended counts until its nodes have: they are paid for, and it may have been moving.
+            if placement.job_id not in policies:
+                ended = tx.job(placement.job_id)
+                policies[placement.job_id] = ended.policy if ended else None
+        rates = {p.id: p.price_micro_usd_h for p in placements}
+        return cls(jobs, placements, tx.nodes(open_only=True), policies, rates)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 
 from broker.core.model import JobState, PlacementState, Purpose
 from broker.jobs.submit import cancel
+from broker.migration.decide import _Load
 from broker.store.access import PAUSED
 from tests.clocks import CountingIds
 from tests.unit.migration.island import Island
@@ -140,3 +141,19 @@ def test_a_move_is_dropped_when_its_node_fell_meanwhile_and_the_next_pass_asks_a
 def _newest(island, job_id):
     with island.store.read() as tx:
         return tx.decisions(job_id, 1)[0]
+
+
+def test_what_an_ended_job_still_rents_counts_in_its_policys_caps(make_island):
+    island = make_island()
+    first, second = train(island, 2)
+    decider = island.decider
+    policy = decider.policies.select(island.job(second).spec, island.job(second).project_id)
+
+    def world():
+        with island.store.read() as tx:
+            return decider._world(_Load.of(tx), policy, decider.snapshot())
+
+    both = world().policy_burn_micro_usd_h
+    with island.store.write() as tx:
+        tx.save(replace(tx.job(first), state=JobState.SUCCEEDED, reason="finished"))
+    assert world().policy_burn_micro_usd_h == both > 0, "its node is paid for until it is gone"
