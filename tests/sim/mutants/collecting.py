@@ -67,6 +67,7 @@ COLLECTING: dict[str, Mutant] = {
         lambda real: _nothing,
         faults=frozenset({Kind.LATE, Kind.CAPACITY, Kind.NEVER_BOOTS, Kind.RECLAIM}),
         eager=4,
+        seeds=(7,),
     ),
     "rows_first": Mutant(
         "the collector reads rows before the cloud",
@@ -87,6 +88,7 @@ COLLECTING: dict[str, Mutant] = {
         _never_foreign,
         frozenset({Kind.RESTORE, Kind.PRICE_JUMP}),
         eager=3,
+        seeds=(2,),
     ),
     "no_latch": Mutant(
         "report-only is never latched",
@@ -97,12 +99,14 @@ COLLECTING: dict[str, Mutant] = {
         also=tuple(
             (f"broker.migration.{part}.latch_report_only", _no_latch) for part in ("auditor", "reconcile")
         ),
+        seeds=(2,),
     ),
     "no_first_look": Mutant(
         "a daemon starts without looking at the HEADs",
         "broker.migration.auditor.Auditor.look_first",
         lambda real: _no_first_look,
         frozenset({Kind.RESTORE}),
+        seeds=(3,),
     ),
     "epoch_unchecked": Mutant(
         "a replaced daemon goes on writing",

@@ -65,6 +65,7 @@ DECIDING: dict[str, Mutant] = {
         "broker.migration.decide.Decider._keep",
         _overtaken,
         frozenset({Kind.OVERTAKEN}),
+        seeds=(1,),
     ),
     "no_recovery_cap": Mutant(
         "recoveries are not capped",
@@ -79,6 +80,7 @@ DECIDING: dict[str, Mutant] = {
         _no_cooldown,
         faults=frozenset({Kind.PRICE_JUMP}),
         eager=3,
+        seeds=(8,),
     ),
     "no_move_limits": Mutant(
         "moves are not limited",
@@ -93,6 +95,7 @@ DECIDING: dict[str, Mutant] = {
         returns(""),
         frozenset({Kind.PRICE_JUMP}),
         eager=3,
+        seeds=(1,),
     ),
     "partial_poll": Mutant(
         "a poll that broke off is believed",
@@ -100,6 +103,7 @@ DECIDING: dict[str, Mutant] = {
         _whatever_came,
         frozenset({Kind.PARTIAL_PAGE, Kind.PRICE_JUMP}),
         eager=3,
+        seeds=(1,),
     ),
     "no_quarantine": Mutant(
         "every price is believed",
@@ -115,5 +119,6 @@ DECIDING: dict[str, Mutant] = {
         faults=frozenset({Kind.FEED_STOPS, Kind.PRICE_JUMP}),
         also=(("broker.decision.plan.hold_reason", returns(Reason("migrate.hold", True, "ignored"))),),
         eager=3,
+        seeds=(3,),
     ),
 }

@@ -98,7 +98,9 @@ ENDING: dict[str, Mutant] = {
         _delete_once,
         frozenset({Kind.REQUEST_LOST}),
     ),
-    "gang_half_deleted": Mutant("only rank 0 is deleted", "broker.migration.plan.ask_for_end", _rank_0_only),
+    "gang_half_deleted": Mutant(
+        "only rank 0 is deleted", "broker.migration.plan.ask_for_end", _rank_0_only, seeds=(1,)
+    ),
     "gang_half_kept": Mutant(
         "a gang goes on without a node",
         "broker.migration.plan.tend_nodes",
@@ -122,5 +124,6 @@ ENDING: dict[str, Mutant] = {
         "a cloud that does not answer has denied",
         "broker.migration.reconcile.settle_find",
         _errors_are_denials,
+        seeds=(1,),
     ),
 }

@@ -163,12 +163,14 @@ HANDING_OVER: dict[str, Mutant] = {
         "broker.migration.plan.hand_over",
         _breaks_before_make,
         frozenset({Kind.PRICE_JUMP}),
+        seeds=(1,),
     ),
     "fence_before_drained": Mutant(
         "a copy that saves is not waited for",
         "broker.migration.plan.hand_over",
         _waits_for_nobody,
         frozenset({Kind.PRICE_JUMP, Kind.NOTICE}),
+        seeds=(1,),
     ),
     "fence_once": Mutant(
         "a fence that is repeated is refused",
@@ -186,6 +188,7 @@ HANDING_OVER: dict[str, Mutant] = {
         _blind_write,
         faults=frozenset({Kind.CAS_REPLY_LOST, Kind.NOTICE}),
         eager=5,
+        seeds=(3,),
     ),
     "blind_commit": Mutant(
         "a commit writes HEAD without a condition",
@@ -193,18 +196,21 @@ HANDING_OVER: dict[str, Mutant] = {
         _blind_write,
         faults=frozenset({Kind.NODE_CUT, Kind.PRICE_JUMP, Kind.STORE_SLOW}),
         eager=3,
+        seeds=(3,),
     ),
     "one_nonce": Mutant(
         "all versions of HEAD have one nonce",
         "broker.wire.commit.swap_head",
         _one_nonce,
         frozenset({Kind.CAS_REPLY_LOST, Kind.NODE_CUT}),
+        seeds=(2,),
     ),
     "lost_reply_is_yes": Mutant(
         "a commit whose reply was lost is taken for done",
         "broker.wire.commit.swap_head",
         _believes_lost_reply,
         frozenset({Kind.CAS_REPLY_LOST}),
+        seeds=(1,),
     ),
     "fence_forgets": Mutant(
         "a fence drops the last commit", "broker.checkpoint.commits.fence", _fence_keeps_no_commit
@@ -215,6 +221,7 @@ HANDING_OVER: dict[str, Mutant] = {
         _commits_without_the_right,
         faults=frozenset({Kind.NODE_CUT, Kind.PRICE_JUMP}),
         eager=3,
+        seeds=(3,),
     ),
     "restore_unverified": Mutant(
         "a restore compares no hash",
@@ -224,7 +231,7 @@ HANDING_OVER: dict[str, Mutant] = {
         eager=3,
     ),
     "retention_eats": Mutant(
-        "retention deletes a chunk that is needed", "tests.sim.copy.retain", _retain_too_much_gone
+        "retention deletes a chunk that is needed", "tests.sim.copy.retain", _retain_too_much_gone, seeds=(3,)
     ),
     "generation_reused": Mutant(
         "two placements are granted one generation",

@@ -74,5 +74,6 @@ RENTING: dict[str, Mutant] = {
         _resend_at_once,
         frozenset({Kind.LATE, Kind.REPLY_LOST}),
         eager=3,
+        seeds=(6,),
     ),
 }
