@@ -80,6 +80,7 @@ class Daemon:
         _make_state_dir(settings.state_dir)
         self.settings = settings
         self.clock = SystemClock(settings.clock.rate, settings.clock.anchor_ms)
+        self._started_ms = self.clock.now_ms()
         self.ids = SystemIds()
         self.rules = assembly.rules(settings)
         self.store = StateStore.open(settings.state_dir / "state.db", self.clock, self.ids)
@@ -328,7 +329,8 @@ class Daemon:
             cloud: None if sweep.at_ms is None else (now_ms - sweep.at_ms) / 1000
             for cloud, sweep in self.collector.sweeps.items()
         }
-        return Health(age, self.poller.ages_s(), self.collector.unowned, sweeps)
+        up_s = (now_ms - self._started_ms) / 1000
+        return Health(age, self.poller.ages_s(), self.collector.unowned, sweeps, up_s)
 
     def _renew_tls(self) -> TlsFiles:
         """Certificates live on the world's clock, whatever rate ours has."""

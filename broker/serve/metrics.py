@@ -25,7 +25,11 @@ _HOUR_MS = 3_600_000
 # name, help, labels
 METRICS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("broker_pass_age_seconds", "Real seconds since a reconcile pass finished.", ()),
-    ("broker_poll_age_seconds", "Seconds since a cloud's prices were last read in full.", ("cloud",)),
+    (
+        "broker_poll_age_seconds",
+        "Seconds since a cloud's prices were last read in full; since the daemon's start when they never were.",
+        ("cloud",),
+    ),
     ("broker_poll_interval_seconds", "How often a cloud's prices are to be read.", ("cloud",)),
     ("broker_poll_failing", "1 when the newest poll of a cloud failed.", ("cloud",)),
     ("broker_offers", "Accepted quotes.", ("cloud", "market")),
@@ -40,10 +44,15 @@ METRICS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("broker_nodes", "Nodes that are not gone, by cloud and state.", ("cloud", "state")),
     (
         "broker_unowned_nodes",
-        "Machines with our tag that no row owns. Alert when above 0 for 10 minutes.",
+        "Machines with our tag that no row owns, of the clouds that have been listed. Alert when above 0 for 10 "
+        "minutes.",
         (),
     ),
-    ("broker_sweep_age_seconds", "Seconds since a cloud's machines were last listed in full.", ("cloud",)),
+    (
+        "broker_sweep_age_seconds",
+        "Seconds since a cloud's machines were last listed in full; since the daemon's start when they never were.",
+        ("cloud",),
+    ),
     (
         "broker_intent_age_seconds",
         "Age of the oldest create, delete or fence without an outcome; 0 when there is none.",
@@ -107,12 +116,12 @@ class _Scrape(Collector):
             self._set("broker_pass_age_seconds", health.pass_age_s)
         if health.unowned_nodes is not None:
             self._set("broker_unowned_nodes", health.unowned_nodes)
-        for cloud, age_s in sorted(health.poll_age_s.items()):
-            if age_s is not None:
-                self._set("broker_poll_age_seconds", age_s, cloud)
-        for cloud, age_s in sorted(health.sweep_age_s.items()):
-            if age_s is not None:
-                self._set("broker_sweep_age_seconds", age_s, cloud)
+        # A series for each cloud from the start: one that has never answered must raise the same alert as one that
+        # has stopped.
+        for cloud in sorted({*self._broker.settings.open_clouds, *health.poll_age_s, *health.sweep_age_s}):
+            for name, ages in (("poll", health.poll_age_s), ("sweep", health.sweep_age_s)):
+                age_s = ages.get(cloud)
+                self._set(f"broker_{name}_age_seconds", health.up_s if age_s is None else age_s, cloud)
         for cloud, section in self._broker.settings.open_clouds.items():
             self._set("broker_poll_interval_seconds", section.poll_interval_s, cloud)
             for newest in self._broker.history.polls(cloud, 1):

@@ -25,12 +25,14 @@ class Health:
         poll_age_s: Seconds since each cloud's prices were last read in full, by cloud; None: never yet.
         unowned_nodes: Machines with our tag that no row owns, as of the last search; None before the first.
         sweep_age_s: Seconds since each cloud's machines were last listed in full, by cloud; None: never yet.
+        up_s: Seconds since the daemon started: at least as old is what it has never read.
     """
 
     pass_age_s: float | None = None
     poll_age_s: Mapping[str, float | None] = field(default_factory=dict)
     unowned_nodes: int | None = None
     sweep_age_s: Mapping[str, float | None] = field(default_factory=dict)
+    up_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from broker.store.access import SWITCHES
 ROOT = Path(__file__).parents[3]
 (GROUP,) = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"]
 LABELS = {name: labels for name, _, labels in METRICS}
-FUNCTIONS = {"absent", "unless"}
+FUNCTIONS = {"absent"}
 
 
 @pytest.mark.parametrize("rule", GROUP["rules"], ids=lambda rule: rule["alert"])

@@ -370,6 +370,20 @@ def test_metrics(bench):
     assert "train" not in text
 
 
+def test_a_cloud_that_has_never_answered_ages_since_the_start(bench):
+    """Else no alert could fire on it: `aws` is configured, and nothing is known of it."""
+    bench.health = Health(up_s=1000.0, sweep_age_s={"gcp": 30.0, "local": None}, poll_age_s={"gcp": 60.0})
+    lines = bench.client.get("/metrics").text.splitlines()
+    for line in (
+        'broker_sweep_age_seconds{cloud="aws"} 1000.0',
+        'broker_sweep_age_seconds{cloud="gcp"} 30.0',
+        'broker_sweep_age_seconds{cloud="local"} 1000.0',
+        'broker_poll_age_seconds{cloud="aws"} 1000.0',
+        'broker_poll_age_seconds{cloud="gcp"} 60.0',
+    ):
+        assert line in lines, line
+
+
 def value_of(bench, metric):
     lines = bench.client.get("/metrics").text.splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(f"{metric} "))
