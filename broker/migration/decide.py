@@ -4,7 +4,7 @@ An answer is computed from a read, and written only if the rows it was computed 
 never act on one picture twice.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -29,6 +29,7 @@ from broker.core.time import to_iso
 from broker.decision.plan import decide
 from broker.decision.subject import Caps, Hold, Subject, Timing, World
 from broker.jobs.order import queue_order
+from broker.migration.load import Load
 from broker.migration.probing import refused_in_a_row
 from broker.migration.rules import Rules
 from broker.migration.view import beat_of
@@ -41,34 +42,6 @@ log = structlog.get_logger(__name__)
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
 _LONGEST_WAIT_S = 4 * 3600
-
-
-@dataclass(frozen=True)
-class _Load:
-    """Everything that runs or is meant to, as of one moment: what caps are held against. Read once for many jobs.
-
-    Attributes:
-        policies: By job: its policy's name.
-        rates: By placement: micro-USD per hour of each of its nodes.
-    """
-
-    jobs: Sequence[Job]
-    placements: Sequence[Placement]
-    nodes: Sequence[Node]
-    policies: Mapping[str, str | None]
-    rates: Mapping[str, int]
-
-    @classmethod
-    def of(cls, tx: Tx) -> "_Load":
-        jobs, placements = tx.jobs(open_only=True), tx.placements(open_only=True)
-        policies = {job.id: job.policy for job in jobs}
-        for placement in placements:
-            # A job that has ended counts until its nodes have: they are paid for, and it may have been moving.
-            if placement.job_id not in policies:
-                ended = tx.job(placement.job_id)
-                policies[placement.job_id] = ended.policy if ended else None
-        rates = {p.id: p.price_micro_usd_h for p in placements}
-        return cls(jobs, placements, tx.nodes(open_only=True), policies, rates)
 
 
 @dataclass(frozen=True)
@@ -104,7 +77,7 @@ class Decider:
         snapshot = self.snapshot()
         with self.store.read() as tx:
             stopped = _stopped(tx)
-            load = _Load.of(tx)
+            load = Load.of(tx)
         intended = 0
         for job in queue_order(load.jobs):
             if job.state == JobState.CANCELLING:
@@ -114,7 +87,7 @@ class Decider:
                 # Only an intent adds to what runs, and nobody else writes one: between two of them nothing can
                 # make a cap look kept that is not.
                 with self.store.read() as tx:
-                    load = _Load.of(tx)
+                    load = Load.of(tx)
         return intended
 
     def preview(self, spec: JobSpec, project_id: str) -> Decision:
@@ -127,11 +100,11 @@ class Decider:
         now_ms = self.clock.now_ms()
         job = Job("preview", spec, project_id, "preview", now_ms, state_since_ms=now_ms, policy=policy.name)
         with self.store.read() as tx:
-            load = _Load.of(tx)
+            load = Load.of(tx)
         world = self._world(load, policy, self.snapshot())
         return decide(Subject(job), policy, world, "preview")[0]
 
-    def _one_job(self, job_id: str, snapshot: MarketSnapshot, load: "_Load", stopped: str | None) -> int:
+    def _one_job(self, job_id: str, snapshot: MarketSnapshot, load: Load, stopped: str | None) -> int:
         with self.store.read() as tx:
             job = tx.job(job_id)
             if job is None or job.state.final or job.state == JobState.CANCELLING:
@@ -158,7 +131,7 @@ class Decider:
             self._observe(picture.subject, policy, load, snapshot)
         return self._keep(picture.subject, policy, decision, hold, acts)
 
-    def _observe(self, subject: Subject, chosen: Policy, load: "_Load", snapshot: MarketSnapshot) -> None:
+    def _observe(self, subject: Subject, chosen: Policy, load: Load, snapshot: MarketSnapshot) -> None:
         """Let observing policies that match say what they would have done with a job that trains; nothing is done."""
         job = subject.job
         for policy in self.policies.beside(chosen, job.spec, job.project_id):
@@ -226,22 +199,10 @@ class Decider:
             return None
         return f"{len(row)} nodes in a row: {row[-1].reason}; next try at {to_iso(until_ms)}"
 
-    def _world(self, load: "_Load", policy: Policy, snapshot: MarketSnapshot) -> World:
-        mine = [p for p in load.placements if load.policies.get(p.job_id) == policy.name]
-        my_rates = {p.id: load.rates[p.id] for p in mine}
-        return World(
-            now_ms=self.clock.now_ms(),
-            snapshot=snapshot,
-            egress_micro_usd_per_gib=self.egress,
-            caps=self.caps,
-            timing=self.timing,
-            burn_micro_usd_h=sum(load.rates.get(n.placement_id, 0) for n in load.nodes),
-            policy_burn_micro_usd_h=sum(my_rates.get(n.placement_id, 0) for n in load.nodes),
-            open_nodes=len(load.nodes),
-            migrations_running=sum(
-                p.purpose == Purpose.MOVE and (p.state.landing or p.state == PlacementState.READY)
-                for p in mine
-            ),
+    def _world(self, load: Load, policy: Policy, snapshot: MarketSnapshot) -> World:
+        now_ms = self.clock.now_ms()
+        return load.world(
+            policy.name, now_ms, snapshot, caps=self.caps, timing=self.timing, egress=self.egress
         )
 
     def _keep(

@@ -9,7 +9,7 @@ import pytest
 
 from broker.core.model import JobState, PlacementState, Purpose
 from broker.jobs.submit import cancel
-from broker.migration.decide import _Load
+from broker.migration.load import Load
 from broker.store.access import PAUSED
 from tests.clocks import CountingIds
 from tests.unit.migration.island import Island
@@ -151,7 +151,7 @@ def test_what_an_ended_job_still_rents_counts_in_its_policys_caps(make_island):
 
     def world():
         with island.store.read() as tx:
-            return decider._world(_Load.of(tx), policy, decider.snapshot())
+            return decider._world(Load.of(tx), policy, decider.snapshot())
 
     both = world().policy_burn_micro_usd_h
     with island.store.write() as tx:
