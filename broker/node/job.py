@@ -31,6 +31,10 @@ _RETRY_S = 2.0
 _FINAL = (wire.JOB_EXITED, wire.JOB_STOPPED, wire.JOB_FENCED, wire.JOB_LEASE_LOST, wire.JOB_FAILED)
 # How long the last commit of a job that crashed may keep its failure from being told.
 _CRASH_COMMIT_S = 60.0
+# A machine that goes down signals every process within moments of one another: us perhaps after the job.
+_SIGNALLED_TOO_S = 1.5
+# Exit codes of shells for SIGHUP, SIGINT, SIGKILL and SIGTERM.
+_BY_SIGNAL = (129, 130, 137, 143)
 
 
 class JobKeeper:
@@ -194,10 +198,17 @@ class JobKeeper:
             self._state.progress(note)
 
     def _after_exit(self, order: RunOrder, shell: Shell, committer: Optional[Committer]) -> None:
+        handled_term = bool(self._state.read().job.handles_term)
         shell.kill()  # what it left in the background
         self._report(shell)
         code = shell.exit_code
         self._state.phase(wire.PHASE_DRAINING)
+        if (code != 0 or handled_term) and self._is_the_machines_end(code):
+            say("job.cut_down", exit_code=code)
+            writer = Writer.ENDED if code == 0 else Writer.KILLED
+            saved = committer.finish(writer, lambda: self._stop.commit_until_s) if committer else True
+            self._end(order, state=self._stop.state, exit_code=code, saved=saved)
+            return
         if code == 0:
             # Told at once, though not yet saved: the node is kept until it is.
             self._state.job(state=wire.JOB_EXITED, exit_code=0, handles_term=None)
@@ -211,6 +222,20 @@ class JobKeeper:
         saved = committer.finish(writer, until_s) if committer else True
         fenced = committer is not None and committer.is_fenced
         self._end(order, state=wire.JOB_FENCED if fenced else wire.JOB_EXITED, exit_code=code, saved=saved)
+
+    def _is_the_machines_end(self, code: Optional[int]) -> bool:
+        """Whether a job that has ended unasked was ended by what ends its machine: then the code is no word of its own.
+
+        A job that saves when it is signalled may even say 0. It is resumed elsewhere, where one that was finished
+        after all ends at once.
+        """
+        until_s = boot_s() + _SIGNALLED_TOO_S
+        while self._wishes.stopping is None and boot_s() < until_s:
+            self._wishes.pause(0.1)
+        notice, stop = self._state.read().notice, self._wishes.stopping
+        if notice is None or stop is None or stop.state != wire.JOB_STOPPED:
+            return False
+        return notice.source == "shutdown" or code in _BY_SIGNAL
 
     def _after_stop(self, order: RunOrder, shell: Shell, committer: Optional[Committer]) -> None:
         self._state.phase(wire.PHASE_DRAINING)

@@ -3,12 +3,15 @@
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +132,55 @@ def test_a_job_that_cannot_be_asked_trains_on_until_shortly_before_the_end(
     stopped = daemon.until_job("stopped", 10.0)
     assert 3.0 < boot_s() - began < 7.5
     assert stopped["job"]["exit_code"] == 137
+
+
+SAVES_AND_SAYS = """
+trap 'mkdir -p c/step-7; echo x > c/step-7/w.bin; exit {code}' TERM
+mkdir -p c/step-3; echo x > c/step-3/w.bin; touch {up}
+while true; do sleep 0.05; done
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "touch {up}; sleep 60; true",
+        SAVES_AND_SAYS.replace("{code}", "143"),
+        SAVES_AND_SAYS.replace("{code}", "0"),
+        SAVES_AND_SAYS.replace("{code}", "1"),
+    ],
+    ids=["dies of it", "saves and says 143", "saves and says 0", "saves and says 1"],
+)
+def test_a_job_that_the_machines_shutdown_ends_before_us_is_stopped_and_not_failed(
+    daemon: SmallDaemon, node: SmallNode, tmp_path: Path, script: str
+) -> None:
+    """Every process is signalled; whose turn comes first is chance. Its exit code is no word about its work."""
+    daemon.fence(1)
+    node.config(notice_s=9.0)
+    up = tmp_path / "up"
+    daemon.directive = daemon.run_order(script.replace("{up}", str(up)), checkpoint_dir="c")
+    agent = node.start()
+    eventually(up.exists)
+    daemon.until_job("running", 5.0)
+    for pid in job_pids(up):
+        os.kill(pid, signal.SIGTERM)
+    time.sleep(0.4)
+    agent.terminate()
+    stopped = daemon.until(lambda beat: beat["job"]["state"] in ("exited", "stopped", "failed"), 9.0)
+    assert stopped["job"]["state"] == "stopped"
+    assert stopped["notice"]["source"] == "shutdown"
+
+
+def job_pids(up: Path) -> list[int]:
+    """Shells that run the job's command line: it names the file."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if words[0].endswith(b"sh") and any(str(up).encode() in word for word in words):
+                    found.append(int(entry.name))
+    return found
 
 
 def test_the_dead_man_switch_ends_a_node_that_nobody_renews(daemon: SmallDaemon, node: SmallNode) -> None:
