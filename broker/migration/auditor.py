@@ -86,7 +86,8 @@ class Auditor:
         """Clear report-only, and let the rows catch up with the world, or it would be latched again at once.
 
         Returns:
-            The audit on which it was cleared. A cloud that could not be asked may latch it again later.
+            The audit as it is once cleared: what will be done now. A cloud that could not be asked may latch it again
+            later.
 
         Raises:
             StoreError: the HEADs could not be read, so a job might be fenced backwards. Nothing was changed.
@@ -111,6 +112,8 @@ class Auditor:
                 if isinstance(value, Job):
                     tx.emit(_caught_up(value, by, now_ms))
             tx.set_switch(REPORT_ONLY, False, by=by, reason=reason)
+            machines = [machine for machines in outside.listed.values() for machine in machines]
+            rows = _rows(tx, rows.installation_id, machines)
         log.warning("report_only.cleared", by=by, reason=reason)
         return self._compare(outside, rows)
 

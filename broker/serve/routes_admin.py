@@ -31,6 +31,32 @@ class Whoami:
     report_only: bool
 
 
+@dataclass(frozen=True)
+class Resumed:
+    """What `resume` has changed, and what still keeps the daemon from renting.
+
+    Attributes:
+        ended: Whether there was a pause; else nothing was written.
+    """
+
+    ended: bool
+    report_only: bool
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """What clearing report-only has changed, and what still keeps the daemon from renting.
+
+    Attributes:
+        cleared: Whether it was latched; else nobody was asked and nothing was written.
+        audit: What will be done now; null when nothing was latched.
+    """
+
+    cleared: bool
+    paused: bool
+    audit: Audit | None
+
+
 # Names of tokens and projects: short, printable, safe in a table and in a path.
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$"
 
@@ -142,25 +168,31 @@ def pause(operator: Operator, broker: Broker, reason: Annotated[str, Body(embed=
     broker.wake()
 
 
-@router.post("/resume", tags=["switches"], status_code=204)
-def resume(operator: Operator, broker: Broker) -> None:
-    """Rent again."""
+@router.post("/resume", tags=["switches"])
+def resume(operator: Operator, broker: Broker) -> Resumed:
+    """End the pause, and only that: report-only stays as it is."""
     with broker.store.write() as tx:
-        tx.set_switch(PAUSED, False, by=operator.name)
+        ended = tx.set_switch(PAUSED, False, by=operator.name)
+        report_only = tx.switch(REPORT_ONLY)
     broker.wake()
+    return Resumed(ended, report_only)
 
 
 @router.post("/report-only/clear", tags=["switches"])
 async def clear_report_only(
     operator: Operator, broker: Broker, reason: Annotated[str, Body(embed=True)]
-) -> Audit:
+) -> Cleared:
     """An operator has looked: this database is the one to go on with. Its rows catch up with the world.
 
-    The answer is the audit on which it was cleared; a cloud that could not be asked may latch it again.
+    A pause stays. The audit in the answer is what will be done now; a cloud that could not be asked may latch it again.
     """
+    with broker.store.read() as tx:
+        latched, paused = tx.switch(REPORT_ONLY), tx.switch(PAUSED)
+    if not latched:
+        return Cleared(False, paused, None)
     audit = await broker.clear_report_only(operator.name, reason)
     broker.wake()
-    return audit
+    return Cleared(True, paused, audit)
 
 
 # Policies live on the daemon's loop (`PolicySet` is not safe for threads), so these two are coroutines.

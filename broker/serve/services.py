@@ -53,7 +53,7 @@ class Services:
         log_dir: Logs, one file a node and one a job.
         audit: Compare rows, clouds and checkpoint store; slow, on the loop.
         apply_audit: Do what an audit has shown: ids, and who says so. On the loop.
-        clear_report_only: Who, and why; returns the audit it was cleared on. On the loop.
+        clear_report_only: Who, and why; returns the audit once it is cleared. On the loop.
         unowned: Machines that no row wants, as of the last search of each cloud.
     """
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from broker.core.audit import Act, Asked, Audit, Discrepancy, Kind
-from broker.store.access import REPORT_ONLY
+from broker.store.access import PAUSED, REPORT_ONLY
 
 ORPHAN = Discrepancy(
     "aws/i-1", Kind.UNKNOWN, Act.END, "bk-a-0", "aws", "us-east-1/use1-az6", "i-1", "running, 2h old"
@@ -65,9 +65,37 @@ def test_the_latch_is_said_and_its_clearing_names_who_could_not_be_asked(daemon,
     assert "report-only is latched: restored from a backup" in cli("audit")[2]
     code, _, err = cli("resume", "--report-only")
     assert code == 0
+    assert "report-only is cleared" in err
     assert "gcp could not be asked" in err
+    assert "paused" not in err
     with daemon.store.read() as tx:
         assert not tx.switch(REPORT_ONLY)
+
+
+def test_clearing_says_what_is_ended_and_leaves_the_pause(daemon, cli):
+    daemon.audit = Audit(0, None, (AWS, STORE), (ORPHAN, YOUNG))
+    assert cli("pause", "-m", "looking")[0] == 0
+    with daemon.store.write() as tx:
+        tx.set_switch(REPORT_ONLY, True, reason="restored")
+    code, _, err = cli("resume", "--report-only")
+    assert (code, "1 will be ended now, 1 once past their grace" in err) == (0, True)
+    assert "still paused: nothing is rented until `broker resume`" in err
+    code, _, err = cli("resume", "--report-only")
+    assert (code, "was not latched: nothing has changed" in err) == (0, True)
+    with daemon.store.read() as tx:
+        assert tx.switched_on() == {PAUSED}
+
+
+def test_resuming_says_that_report_only_stays(daemon, cli):
+    assert "was not paused: nothing has changed" in cli("resume")[2]
+    assert cli("pause")[0] == 0
+    with daemon.store.write() as tx:
+        tx.set_switch(REPORT_ONLY, True, reason="restored")
+    code, _, err = cli("resume")
+    assert (code, "the pause has ended" in err) == (0, True)
+    assert "nothing is rented until `broker resume --report-only`" in err
+    with daemon.store.read() as tx:
+        assert tx.switched_on() == {REPORT_ONLY}
 
 
 def test_a_backup_beside_the_daemon(daemon, cli, tmp_path):

@@ -268,7 +268,14 @@ def test_a_restored_database_touches_nothing_until_an_operator_clears_it(island,
     kinds = {(d.kind, d.act) for d in found.discrepancies}
     assert {(Kind.NEWER, Act.LATCH), (Kind.HEAD_AHEAD, Act.LATCH), (Kind.STRAY, Act.PERSON)} <= kinds
 
-    clear(island)
+    told = clear(island)
+    assert (told.report_only, {d.kind for d in told.discrepancies if d.act == Act.END}) == (
+        None,
+        {Kind.UNKNOWN},
+    )
+    assert {(Kind.NEWER, Act.LATCH), (Kind.HEAD_AHEAD, Act.LATCH)}.isdisjoint(
+        (d.kind, d.act) for d in told.discrepancies
+    ), "it tells what is so now"
     assert not latched(island)
     island.sweep()
     assert not latched(island), "its rows have caught up: nothing is newer any more"

@@ -305,9 +305,32 @@ def test_pause_is_a_switch_with_a_name_on_it(bench):
     with bench.store.read() as tx:
         switch = next(s for s in tx.switches() if s.name == PAUSED)
     assert (switch.set_by, switch.reason) == ("olga", "bill")
-    call(bench, "POST", "/resume", headers=operator)
+    ended = call(bench, "POST", "/resume", headers=operator)
+    assert ended.json() == {"ended": True, "report_only": False}
     assert call(bench, "GET", "/whoami", headers=operator).json()["paused"] is False
     assert bench.wakes == 2
+    assert call(bench, "POST", "/resume", headers=operator).json()["ended"] is False
+
+
+def test_each_switch_is_ended_by_its_own_call(bench):
+    operator = bench.token("operator", "olga")
+    clear = ("POST", "/report-only/clear", {"reason": "looked"}, operator)
+    with bench.store.write() as tx:
+        tx.set_switch(REPORT_ONLY, True, reason="restored")
+        tx.set_switch(PAUSED, True, by="olga")
+        before = tx.last_seq()
+    assert call(bench, "POST", "/resume", headers=operator).json() == {"ended": True, "report_only": True}
+    with bench.store.write() as tx:
+        assert tx.switched_on() == {REPORT_ONLY}
+        tx.set_switch(PAUSED, True, by="olga")
+    cleared = call(bench, *clear).json()
+    assert (cleared["cleared"], cleared["paused"], cleared["audit"]["report_only"]) == (True, True, None)
+    with bench.store.read() as tx:
+        assert tx.switched_on() == {PAUSED}
+        assert tx.last_seq() == before + 3
+    assert call(bench, *clear).json() == {"cleared": False, "paused": True, "audit": None}
+    with bench.store.read() as tx:
+        assert tx.last_seq() == before + 3, "nothing was latched: nothing is written"
 
 
 def test_policies_are_reloaded_and_a_broken_edit_is_told(bench):
