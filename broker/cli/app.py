@@ -27,7 +27,7 @@ from broker.core.errors import BrokerError
 _HELP = """Rents GPU capacity wherever it is cheapest and obtainable, and moves checkpointed training jobs there.
 
 Exit codes: 0 ok, 1 failed, 2 wrong file or option, 3 not found, 4 not allowed, 5 conflict, 6 refused by a policy or
-cap, 7 a cloud said no. `broker logs -f` ends with the job: 0 succeeded, 100 failed, 103 cancelled.
+cap, 7 a cloud said no, 8 `broker audit` has found something. `broker logs -f` ends with the job: 0 succeeded, 100 failed, 103 cancelled.
 """
 
 

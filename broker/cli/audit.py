@@ -6,11 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli.output import AsJson, say, show_json, show_table
-from broker.core.audit import Act
+from broker.core.audit import Act, Kind
 from broker.core.errors import ProviderError
 
 # Clouds are asked at once, each with its own time-out; then single nodes are looked up.
 _TIMEOUT_S = 180
+# Exit code of an audit that has found something: no other command's and no error's (`broker.core.errors`).
+FOUND = 8
 _WORDS = {
     Act.END: "end it",
     Act.CLOSE: "close its segment",
@@ -35,8 +37,10 @@ def audit(
 ) -> None:
     """Compare the rows with every cloud and with the checkpoint store, both ways, and say what would be done.
 
-    Exit 0: all agree. 1: something was found. 7: a cloud or the store could not be asked in full; its part is unknown,
-    and nothing is concluded from its silence. With --apply: 1 only when something of that could not be done.
+    Exit 0: all agree, or nothing but checkpoints of unknown jobs (`stray`) was found: they are yours to keep or to
+    delete. 8: something else was found; with --apply, something of that could not be done. 7: a cloud or the store
+    could not be asked in full; its part is unknown, and nothing is concluded from its silence. 1: the daemon did not
+    answer.
     """
     from broker.cli.client import Client
 
@@ -56,7 +60,8 @@ def audit(
             say(f"failed: {item['subject']}: {item['detail']}")
     if unasked := unasked_parts(found):
         raise ProviderError(f"{', '.join(unasked)} could not be asked: that part is unknown")
-    raise typer.Exit(1 if (done["failed"] if apply else found["discrepancies"]) else 0)
+    left = done["failed"] if apply else [d for d in found["discrepancies"] if d["kind"] != Kind.STRAY]
+    raise typer.Exit(FOUND if left else 0)
 
 
 def show_audit(found: Mapping[str, Any]) -> None:

@@ -24,6 +24,8 @@
         ├── UnknownOutcome           7   the request may or may not have happened
         └── ProviderDown             7   the cloud did not answer, and nothing happened
 
+8 is no error: `broker audit` has found something.
+
 `UnknownOutcome` is not a failure: it is answered by looking the token up, never by a new token.
 """
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from broker.cli.audit import FOUND
 from broker.cli.job import OUTCOME_EXIT
 from broker.core.errors import BrokerError, OutOfCapacity, Scoped
 from broker.serve import problem
@@ -19,14 +20,15 @@ programs), `detail`, `exit_code`, and where there is one `place` and `hint`.
 |---|---|---|---|---|"""
 
 _OUTCOMES = """
-`broker logs -f` and `broker submit -f` end with the job's own outcome: {outcomes}. A wrong option is 2, Ctrl-C 130."""
+`broker logs -f` and `broker submit -f` end with the job's own outcome: {outcomes}. `broker audit` ends with {found}
+when it has found something. A wrong option is 2, Ctrl-C 130."""
 
 
 def render() -> str:
     """The page."""
     rows = [_row(kind, depth) for kind, depth in _tree(BrokerError, 0) if kind is not Scoped]
     outcomes = ", ".join(f"{code} {state}" for state, code in OUTCOME_EXIT.items())
-    return "\n".join([_INTRO, *rows, _OUTCOMES.format(outcomes=outcomes)])
+    return "\n".join([_INTRO, *rows, _OUTCOMES.format(outcomes=outcomes, found=FOUND)])
 
 
 def _tree(kind: type[BrokerError], depth: int) -> Iterator[tuple[type[BrokerError], int]]:

@@ -13,6 +13,7 @@ ORPHAN = Discrepancy(
 YOUNG = Discrepancy(
     "aws/i-2", Kind.UNKNOWN, Act.WAIT, "bk-b-0", "aws", "us-east-1/use1-az6", "i-2", "20s old"
 )
+STRAY = Discrepancy("store/lost/stray", Kind.STRAY, Act.PERSON, "lost", detail="no row knows")
 AWS, STORE, GCP = Asked("aws", 3, 1), Asked("store", 2), Asked("gcp", unasked="timed out")
 
 
@@ -20,8 +21,11 @@ AWS, STORE, GCP = Asked("aws", 3, 1), Asked("store", 2), Asked("gcp", unasked="t
     ("asked", "found", "code"),
     [
         ((AWS, STORE), (), 0),
-        ((AWS, STORE), (ORPHAN,), 1),
-        ((AWS, STORE), (YOUNG,), 1),
+        ((AWS, STORE), (ORPHAN,), 8),
+        ((AWS, STORE), (YOUNG,), 8),
+        ((AWS, STORE), (STRAY,), 0),
+        ((AWS, STORE), (STRAY, YOUNG), 8),
+        ((AWS, GCP, STORE), (STRAY,), 7),
         ((AWS, GCP, STORE), (), 7),
         ((AWS, GCP, STORE), (ORPHAN,), 7),
     ],
@@ -33,6 +37,12 @@ def test_exit_codes(daemon, cli, asked, found, code):
     assert answer[0] == code
     assert [d["id"] for d in json.loads(answer[1])["discrepancies"]] == [d.id for d in found]
     assert ("gcp could not be asked" in answer[2]) is (code == 7)
+
+
+def test_a_daemon_that_does_not_answer_is_another_code(cli, monkeypatch):
+    monkeypatch.setenv("BROKER_URL", "https://127.0.0.1:9")
+    monkeypatch.setenv("BROKER_TOKEN", "brk_x")
+    assert cli("audit")[0] == 1
 
 
 def test_what_is_said(daemon, cli):
