@@ -7,8 +7,6 @@ never act on one picture twice.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-import structlog
-
 from broker.core.errors import BrokerError
 from broker.core.ids import node_token
 from broker.core.model import (
@@ -29,15 +27,15 @@ from broker.core.time import to_iso
 from broker.decision.plan import decide
 from broker.decision.subject import Caps, Hold, Subject, Timing, World
 from broker.jobs.order import queue_order
+from broker.migration.answers import nobody_decides, signature, with_note, write
 from broker.migration.load import Load
 from broker.migration.probing import refused_in_a_row
 from broker.migration.rules import Rules
 from broker.migration.view import beat_of
 from broker.policy.load import PolicySet
 from broker.policy.schema import Policy
+from broker.policy.select import Choice, in_one_line
 from broker.store.state import StateStore, Tx
-
-log = structlog.get_logger(__name__)
 
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
@@ -109,16 +107,26 @@ class Decider:
             job = tx.job(job_id)
             if job is None or job.state.final or job.state == JobState.CANCELLING:
                 return 0
+            choice: Choice | None
             try:
-                policy = self.policies.select(job.spec, job.project_id)
+                choice = self.policies.choose(job.spec, job.project_id, job.policy, _trained_on(tx, job))
             except BrokerError as error:
-                policy, reason = None, str(error)
-            picture = self._picture(tx, job, policy, self._world(load, policy, snapshot)) if policy else None
-        if policy is None or picture is None:
-            self._explain(job, reason if policy is None else None)
+                choice, refused = None, in_one_line(error)
+            picture = (
+                self._picture(tx, job, choice.policy, self._world(load, choice.policy, snapshot))
+                if choice
+                else None
+            )
+        if choice is None:
+            self._nobody_decides(job, refused)
             return 0
+        if picture is None:
+            return 0
+        policy = choice.policy
         stopped = stopped or picture.waits or self._too_many_recoveries(picture.subject)
         decision, hold = decide(picture.subject, policy, picture.world, f"d-{self.ids.base32(16)}")
+        if choice.instead is not None:
+            decision = with_note(decision, choice.instead)
         acts = decision.target is not None and (
             decision.kind == DecisionKind.PLACE or (decision.kind == DecisionKind.MOVE and decision.acted)
         )
@@ -129,7 +137,7 @@ class Decider:
             )
         if picture.subject.active is not None:
             self._observe(picture.subject, policy, load, snapshot)
-        return self._keep(picture.subject, policy, decision, hold, acts)
+        return self._keep(picture.subject, choice, decision, hold, acts)
 
     def _observe(self, subject: Subject, chosen: Policy, load: Load, snapshot: MarketSnapshot) -> None:
         """Let observing policies that match say what they would have done with a job that trains; nothing is done."""
@@ -141,7 +149,7 @@ class Decider:
             beside = replace(subject, hold=Hold(*wish) if wish else None)
             decision, hold = decide(beside, policy, world, f"d-{self.ids.base32(16)}")
             assert not decision.acted, f"{policy.name} observes"
-            self._keep(beside, policy, decision, hold, acts=False, observed=True)
+            self._keep(beside, Choice(policy), decision, hold, acts=False, observed=True)
 
     def _too_many_recoveries(self, subject: Subject) -> str | None:
         """Recoveries are capped: when everything falls at once, a person should look before money is spent."""
@@ -208,15 +216,15 @@ class Decider:
     def _keep(
         self,
         subject: Subject,
-        policy: Policy,
+        choice: Choice,
         decision: Decision,
         hold: Hold | None,
         acts: bool,
         observed: bool = False,
     ) -> int:
         """Write the answer if it is news, and the intent if it is one; all in one transaction."""
-        job = subject.job
-        answer, asked = _signature(decision), (job.id, policy.name)
+        job, policy = subject.job, choice.policy
+        answer, asked = signature(decision), (job.id, policy.name)
         news = acts or self._answered.get(asked) != answer
         told = observed or job.reason == decision.summary or subject.active is not None
         if not news and hold == subject.hold and told:
@@ -231,10 +239,11 @@ class Decider:
             if hold != subject.hold:
                 tx.save_hold(job.id, policy.name, hold)
             if news:
-                _write(tx, job, decision)
+                write(tx, job, decision)
             if not observed:
                 reason = fresh.reason if subject.active else decision.summary
-                tx.save(replace(fresh, policy=policy.name, reason=reason))
+                decided_by = fresh.policy if choice.only_rescues else policy.name
+                tx.save(replace(fresh, policy=decided_by, reason=reason))
             if acts:
                 self._intend(tx, subject, decision)
         self._answered[asked] = answer
@@ -301,13 +310,16 @@ class Decider:
             reason="intended",
         )
 
-    def _explain(self, job: Job, reason: str | None) -> None:
-        if reason is None or job.reason == reason:
+    def _nobody_decides(self, job: Job, refused: str) -> None:
+        """No policy speaks for a job and none has before: that is an answer too, to be found where answers are."""
+        if job.reason == refused:
             return
+        decision = nobody_decides(job, refused, f"d-{self.ids.base32(16)}", self.clock.now_ms())
         with self.store.write() as tx:
             fresh = tx.job(job.id)
-            if fresh is not None and not fresh.state.final:
-                tx.save(replace(fresh, reason=reason))
+            if fresh is not None and not fresh.state.final and fresh.state != JobState.CANCELLING:
+                write(tx, job, decision)
+                tx.save(replace(fresh, reason=refused))
 
 
 def _stopped(tx: Tx) -> str | None:
@@ -318,20 +330,13 @@ def _stopped(tx: Tx) -> str | None:
     return f"{on.name.replace('_', ' ')} by {on.set_by}" + (f": {on.reason}" if on.reason else "")
 
 
-def _write(tx: Tx, job: Job, decision: Decision) -> None:
-    tx.save_decision(decision)
-    data = {
-        "decision": decision.id,
-        "acted": decision.acted,
-        "summary": decision.summary,
-        "policy": decision.policy,
-    }
-    tx.emit(
-        Event(
-            f"decision.{decision.kind}", decision.at_ms, project_id=job.project_id, job_id=job.id, data=data
-        )
-    )
-    log.info("decision.made", job=job.id, kind=decision.kind, acted=decision.acted, summary=decision.summary)
+def _trained_on(tx: Tx, job: Job) -> Offer | None:
+    """Where a job that has lost its place trained last; None for one that has a place, or never had one."""
+    placements = tx.placements(job_id=job.id, open_only=False)
+    if any(p.state == PlacementState.ACTIVE for p in placements):
+        return None
+    trained = [p for p in placements if p.active_at_ms is not None]
+    return max(trained, key=lambda p: p.attempt).offer if trained else None
 
 
 def _trained_s(placements: Sequence[Placement], now_ms: int) -> float:
@@ -348,10 +353,3 @@ def _handles_term(tx: Tx, active: Placement) -> bool | None:
     """Whether every copy would save when asked to stop; None while that is not known."""
     told = [b.job.handles_term if (b := beat_of(n)) else None for n in tx.nodes(placement_id=active.id)]
     return None if None in told else all(told)
-
-
-def _signature(decision: Decision) -> object:
-    """What makes an answer news: kind, target and which lines hold. Numbers drift with every poll and are none."""
-    lines: Sequence[tuple[str, bool | None]] = [(reason.line, reason.holds) for reason in decision.reasons]
-    target = decision.target.offer.key if decision.target else None
-    return (decision.kind, decision.acted, target, tuple(lines))

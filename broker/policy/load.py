@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from broker.core.errors import NotFound, PolicyError
+from broker.core.offer import Offer
 from broker.core.ports import Check
 from broker.core.spec import JobSpec
 from broker.core.yaml_text import did_you_mean, parse
 from broker.policy import select as selection
 from broker.policy.schema import Policy
 from broker.policy.sections import read_policy
+from broker.policy.ties import tie_error, ties
 from broker.textfile import read_text
 
 # A policy is a page. The bound keeps a file that was put here by mistake from stalling the daemon.
@@ -148,9 +150,15 @@ class PolicySet:
 
         Raises:
             NotFound: the job names a policy that is not there, or no policy speaks for it.
-            PolicyError: two policies with the same precedence match.
+            PolicyError: two acting policies with the same precedence match.
         """
         return selection.select(self.policies.values(), spec, project_id)
+
+    def choose(
+        self, spec: JobSpec, project_id: str, former: str | None, trained_on: Offer | None
+    ) -> selection.Choice:
+        """The same for a job that was taken in already, which no mistake in a file may stop."""
+        return selection.choose(self.policies.values(), spec, project_id, former, trained_on)
 
     def beside(self, chosen: Policy, spec: JobSpec, project_id: str) -> list[Policy]:
         """Observing policies that match the job without deciding for it."""
@@ -164,7 +172,8 @@ class PolicySet:
             self._folder_error = PolicyError(f"{self.folder}: there is no such folder")
             return Changes(errors=self.errors)
         self._folder_error = None
-        self._files = _without_namesakes({str(p): self._file(p) for p in policy_files(self.folder)}, before)
+        files = {str(p): self._file(p) for p in policy_files(self.folder)}
+        self._files = _without_namesakes(_without_ties(files, before), before)
         after = self.policies
         return Changes(
             added=tuple(name for name in after if name not in before),
@@ -186,6 +195,27 @@ class PolicySet:
             return old
         policy, errors = _read(text, file)
         return _Held(sha256, in_force if errors else policy, tuple(errors))
+
+
+def _without_ties(files: dict[str, _Held], before: Mapping[str, Policy]) -> dict[str, _Held]:
+    """Acting policies that tie for every job: those in force before stay, and a newcomer among them is a mistake.
+
+    When all of them are read at once, at a start, nobody knows which came first. Then all are in force: jobs go on
+    under the one that decides for them, and new ones are refused until one of the files is mended.
+    """
+    was = {policy.file: policy for policy in before.values()}
+    for group in ties(held.policy for _, held in sorted(files.items()) if held.policy is not None):
+        stay = [p for p in group if p.name in before and before[p.name].sha256 == p.sha256]
+        stay = stay or ([] if before else list(group))
+        first = (stay or group)[0]
+        for policy in group:
+            if policy is first:
+                continue
+            in_force = policy if policy in stay else was.get(policy.file)
+            errors = (*files[policy.file].errors, tie_error(policy, first))
+            # The hash is forgotten, so that the file is judged anew once another one has been mended.
+            files[policy.file] = _Held("", in_force, errors)
+    return files
 
 
 def _without_namesakes(files: dict[str, _Held], before: Mapping[str, Policy]) -> dict[str, _Held]:

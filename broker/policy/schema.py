@@ -142,7 +142,7 @@ class Policy:
         name: Unique in its folder.
         sha256: Of the file's bytes; decisions keep it.
         file: Path, for messages.
-        precedence: The highest that matches wins; a tie is an error.
+        precedence: The highest that matches wins; a tie of acting policies is an error.
     """
 
     name: str

@@ -10,6 +10,7 @@ import pytest
 from broker.core.model import JobState, PlacementState, Purpose
 from broker.jobs.submit import cancel
 from broker.migration.load import Load
+from broker.policy.load import PolicySet
 from broker.store.access import PAUSED
 from tests.clocks import CountingIds
 from tests.unit.migration.island import Island
@@ -141,6 +142,72 @@ def test_a_move_is_dropped_when_its_node_fell_meanwhile_and_the_next_pass_asks_a
 def _newest(island, job_id):
     with island.store.read() as tx:
         return tx.decisions(job_id, 1)[0]
+
+
+ACTING = "mode: act\nverify: {on_inconclusive: accept}\n"
+TIE = "job train is matched by island ({0}/island.yaml) and other ({0}/other.yaml) with the same precedence 0"
+
+
+def tie(island):
+    """A restart finds two files that tie: both are in force."""
+    folder = island.folder / "policies"
+    (folder / "island.yaml").write_text("policy: island\n" + ACTING)
+    (folder / "other.yaml").write_text("policy: other\n" + ACTING)
+    island.policies = PolicySet(folder)
+    island.stop()
+    island.start()
+    return TIE.format(folder)
+
+
+def test_a_tie_of_policies_stops_no_recovery_and_answers_who_asks_why(make_island):
+    island = make_island()
+    island.steps = 100_000
+    (job_id,) = train(island, 1)
+    told = tie(island)
+    island.turn()
+    assert told in _newest(island, job_id).summary, "also while nothing is wrong with the job"
+    (machine,) = island.billed()
+    island.world.interrupt(machine.id, 0)
+    island.until(lambda: recoveries(island) and island.job(job_id).state == JobState.RUNNING)
+    (recovered,) = recoveries(island)
+    assert recovered.created_by == "policy:island"
+    placed = next(answer for answer in _answers(island, job_id) if answer.id == recovered.decision_id)
+    assert f"island goes on deciding: {told}; hint: raise the precedence" in placed.summary
+
+    new = island.submit().id
+    island.turn()
+    assert island.job(new).state == JobState.QUEUED
+    assert island.job(new).reason.startswith(told)
+    (answer,) = _answers(island, new)
+    assert answer.summary.startswith(told)
+    island.turn()
+    assert len(_answers(island, new)) == 1, "told once"
+
+    (island.folder / "policies" / "other.yaml").unlink()
+    assert island.policies.reload().removed == ("other",)
+    island.until(lambda: island.job(new).state == JobState.RUNNING)
+
+
+def test_a_job_whose_policy_is_gone_is_recovered_where_it_trained(make_island):
+    island = make_island()
+    island.steps = 100_000
+    (job_id,) = train(island, 1)
+    before = island.active().offer
+    (island.folder / "policies" / "island.yaml").unlink()
+    assert island.policies.reload().removed == ("island",)
+    island.world.set_price(GCP, 100_000)  # cheap, and nobody has said that it may go there
+    (machine,) = island.billed()
+    island.world.interrupt(machine.id, 0)
+    island.until(lambda: bool(recoveries(island)), agents=False)
+    (recovered,) = recoveries(island)
+    assert (recovered.offer.cloud, recovered.offer.region) == (before.cloud, before.region)
+    assert "recovered where it trained, without a policy: no policy speaks for job train" in recovered.reason
+    assert island.job(job_id).policy == "island", "which decides again once it is back"
+
+
+def _answers(island, job_id):
+    with island.store.read() as tx:
+        return tx.decisions(job_id, 10)
 
 
 def test_what_an_ended_job_still_rents_counts_in_its_policys_caps(make_island):

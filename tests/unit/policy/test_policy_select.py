@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from broker.core.errors import NotFound, PolicyError
+from broker.core.offer import Market, Offer
 from broker.core.spec import GpuRequest, JobSpec, Priority, Resources
 from broker.policy.schema import Match, Mode, Policy
-from broker.policy.select import beside, matches, select
+from broker.policy.select import beside, choose, matches, select
 
 SPEC = JobSpec(
     "train", "run", Resources((GpuRequest("H100"),)), team="research", labels={"tier": "gold", "a": "b"}
@@ -100,3 +101,46 @@ def test_default_is_for_everything_else() -> None:
 def test_nothing_matches_and_there_is_no_default() -> None:
     with pytest.raises(NotFound, match="no policy speaks for job train"):
         chosen(policy("x", teams=("vision",)))
+
+
+def test_a_copy_that_observes_beside_another_that_observes_stops_nothing() -> None:
+    shipped = policy("ride-the-spot", OBSERVE, precedence=10, teams=("research",))
+    copy = replace(shipped, name="nights", file="policies/nights.yaml")
+    assert chosen(shipped, copy) == "nights", "by name, where neither has decided before"
+    assert select([copy, shipped], SPEC, "p1", former="ride-the-spot") is shipped
+    assert beside([shipped, copy], shipped, SPEC, "p1") == [copy]
+
+
+LOST = Offer("gcp", "us-central1", "us-central1-a", "a3-highgpu-1g", Market.SPOT, "H100", 1, 80 << 30)
+
+
+def test_a_tie_leaves_a_job_with_the_policy_that_decided_before() -> None:
+    a, b, c = policy("a"), policy("b"), policy("c", teams=("vision",))
+    for former in (a, b, c):
+        choice = choose([a, b, c], SPEC, "p1", former.name, None)
+        assert choice.policy is former
+        assert choice.instead is not None
+        assert choice.instead.startswith(f"{former.name} goes on deciding: job train is matched by a (")
+        assert "\n" not in choice.instead
+        assert not choice.only_rescues
+    with pytest.raises(PolicyError, match="is matched by a"):
+        choose([a, b], SPEC, "p1", None, None)
+
+
+def test_nothing_is_said_where_one_policy_speaks() -> None:
+    choice = choose([policy("a"), policy("b", precedence=1)], SPEC, "p1", "a", LOST)
+    assert (choice.policy.name, choice.instead) == ("b", None)
+
+
+@pytest.mark.parametrize("left", [(), ("a", "b")])
+def test_a_job_whose_policy_is_gone_is_recovered_where_it_was(left: tuple[str, ...]) -> None:
+    policies = [policy(name) for name in left]
+    choice = choose(policies, SPEC, "p1", "gone", LOST)
+    assert choice.only_rescues
+    assert choice.policy.mode is OBSERVE, "it recovers; it never moves"
+    assert (choice.policy.candidates.clouds, choice.policy.candidates.regions_allow) == (
+        ("gcp",),
+        ("us-central1",),
+    )
+    with pytest.raises((NotFound, PolicyError)):
+        choose(policies, SPEC, "p1", "gone", None)

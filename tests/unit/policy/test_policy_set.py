@@ -150,3 +150,60 @@ def test_bytes_that_are_no_text(folder: Path) -> None:
     (folder / "a.yaml").write_bytes(b"#" * 300_000)
     policies.reload()
     assert "it is longer than 262144 bytes" in messages(policies)[0]
+
+
+TIED = "mode: act\nmatch: {team: [nlp, vision], labels: {tier: gold}}\nprecedence: 7\n"
+SAME = "mode: act\nmatch: {labels: {tier: gold}, team: [vision, nlp]}\nprecedence: 7\n"
+
+
+def test_a_newcomer_that_ties_with_a_policy_in_force_is_a_mistake(folder: Path) -> None:
+    write(folder, "b.yaml", "policy: b\n" + TIED)
+    policies = PolicySet(folder)
+    # Both sort first, and still do not take the jobs away.
+    write(folder, "0.yaml", "policy: new\n" + SAME)
+    write(folder, "a.yaml", "policy: a\n" + SAME)
+    told = [
+        f"{folder}/{file}: {name} matches the same jobs as b ({folder}/b.yaml) with the same precedence 7, and both act"
+        for file, name in (("0.yaml", "new"), ("a.yaml", "a"))
+    ]
+    for _ in range(2):
+        assert not policies.reload()
+        assert messages(policies) == told
+        assert list(policies.policies) == ["a", "b"]
+        assert policies.get("a").precedence == 1, "the version before stays"
+
+    write(folder, "a.yaml", "policy: a\nprecedence: 2\n")
+    (folder / "b.yaml").unlink()
+    assert policies.reload().removed == ("b",)
+    assert list(policies.policies) == ["new", "a"]
+    assert policies.errors == ()
+
+
+def test_policies_that_tie_at_a_start_are_all_in_force_and_told(folder: Path) -> None:
+    write(folder, "a.yaml", "policy: a\n" + TIED)
+    write(folder, "b.yaml", "policy: b\n" + SAME)
+    policies = PolicySet(folder)
+    for _ in range(2):
+        assert list(policies.policies) == ["a", "b"], "neither is known to have come first"
+        (mistake,) = policies.errors
+        assert mistake.message.startswith(f"{folder}/b.yaml: b matches the same jobs as a ")
+        assert mistake.hint is not None
+        assert not policies.reload()
+    write(folder, "b.yaml", "policy: b\n" + SAME.replace("7", "8"))
+    assert policies.reload().changed == ("b",)
+    assert policies.errors == ()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        TIED.replace("act", "observe"),
+        TIED.replace("7", "8"),
+        TIED.replace("gold", "silver"),
+        "mode: act\nprecedence: 7\n",
+    ],
+)
+def test_what_is_no_tie_of_files(folder: Path, other: str) -> None:
+    write(folder, "a.yaml", "policy: a\n" + TIED)
+    write(folder, "b.yaml", "policy: b\n" + other)
+    assert PolicySet(folder).errors == ()
