@@ -18,6 +18,7 @@ from broker import assembly
 from broker.checkpoint.commits import CheckpointStore
 from broker.checkpoint.credentials import StoreSettings
 from broker.clock import SystemClock, SystemIds
+from broker.core.audit import Audit
 from broker.core.errors import DiskFull, LeaseLost, SettingsError, StoreError
 from broker.core.model import Job, Node, Placement, PlacementState
 from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer
@@ -332,6 +333,10 @@ class Daemon:
         up_s = (now_ms - self._started_ms) / 1000
         return Health(age, self.poller.ages_s(), self.collector.unowned, sweeps, up_s)
 
+    def unowned(self) -> Audit:
+        """What the last searches have found; a cloud that could not be opened was never searched."""
+        return self.collector.last().without(self.closed_clouds)
+
     def _renew_tls(self) -> TlsFiles:
         """Certificates live on the world's clock, whatever rate ours has."""
         return ensure_tls(self.settings, SystemClock().now_ms())
@@ -343,7 +348,7 @@ class Daemon:
             directive=self.directive, billing_rule=self.billing_rule, checks=self.checks, health=self.health,
             agent_bytes=self.agent, agent_sha256=self.agent_sha256, agent_dir=self.settings.agent_dir,
             source_dir=self.settings.source_dir, log_dir=self.settings.log_dir, audit=self.auditor.audit, apply_audit=self.auditor.apply,
-            clear_report_only=self.auditor.clear, unowned=self.collector.last,
+            clear_report_only=self.auditor.clear, unowned=self.unowned,
         )  # fmt: skip
 
 

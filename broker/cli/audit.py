@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from broker.cli.output import AsJson, say, show_json, show_table
+from broker.cli.output import AsJson, ago, say, show_json, show_table
 from broker.core.audit import Act, Kind
 from broker.core.errors import ProviderError
 
@@ -58,8 +58,7 @@ def audit(
         say(f"{len(done['done'])} done, {len(done['failed'])} failed, {len(done['left'])} no longer so")
         for item in done["failed"]:
             say(f"failed: {item['subject']}: {item['detail']}")
-    if unasked := unasked_parts(found):
-        raise ProviderError(f"{', '.join(unasked)} could not be asked: that part is unknown")
+    refuse_unknown(found)
     left = done["failed"] if apply else [d for d in found["discrepancies"] if d["kind"] != Kind.STRAY]
     raise typer.Exit(FOUND if left else 0)
 
@@ -79,11 +78,15 @@ def show_audit(found: Mapping[str, Any]) -> None:
             )
             for item in found["discrepancies"]
         ),
-        empty="nothing disagrees",
+        empty="found nothing, but not everybody could be asked"
+        if unasked_parts(found)
+        else "nothing disagrees",
     )
     for part in found["asked"]:
         if part["unasked"]:
             say(f"{part['name']}: UNKNOWN, could not be asked in full: {part['unasked']}")
+        elif part["at_ms"] is not None:
+            say(f"{part['name']}: last listed {ago(part['at_ms'], found['at_ms'])} ago")
         elif part["strangers"] is not None:
             say(
                 f"{part['name']}: {part['known']} machines of ours, {part['strangers']} of other installations"
@@ -94,6 +97,16 @@ def show_audit(found: Mapping[str, Any]) -> None:
         say(
             f"report-only is latched: {found['report_only']}; `broker resume --report-only` once you have looked"
         )
+
+
+def refuse_unknown(found: Mapping[str, Any]) -> None:
+    """End the command when a part is unknown.
+
+    Raises:
+        ProviderError: names those that could not be asked.
+    """
+    if unasked := unasked_parts(found):
+        raise ProviderError(f"{', '.join(unasked)} could not be asked: that part is unknown")
 
 
 def unasked_parts(found: Mapping[str, Any]) -> list[str]:

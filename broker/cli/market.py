@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.output import AsJson, ago, rate, show_json, show_table
+from broker.cli.output import AsJson, ago, rate, say, show_json, show_table
 from broker.core.time import format_duration
 
 
@@ -53,7 +53,11 @@ def nodes(
     all_nodes: Annotated[bool, typer.Option("--all", "-a", help="Also those that are gone.")] = False,
     unowned: Annotated[
         bool,
-        typer.Option("--unowned", help="Machines with our tag that no row wants, as of the last search."),
+        typer.Option(
+            "--unowned",
+            help="Machines with our tag that no row wants, as of the last search, and when that was. Exit 7 when a cloud "
+            "could not be searched.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -89,7 +93,7 @@ def nodes(
 
 def _unowned(as_json: bool) -> None:
     """Without asking a cloud: what the daemon's last search has found. `broker audit` asks."""
-    from broker.cli.audit import show_audit
+    from broker.cli.audit import refuse_unknown, show_audit
     from broker.cli.client import Client
 
     with Client() as daemon:
@@ -98,3 +102,6 @@ def _unowned(as_json: bool) -> None:
         show_json(found)
     else:
         show_audit(found)
+        if not found["asked"]:
+            say("no cloud is configured: nothing has been searched")
+    refuse_unknown(found)

@@ -1,6 +1,7 @@
 """What `broker audit` says: where rows, clouds and checkpoint store disagree, and what would be done about it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -65,12 +66,14 @@ class Asked:
         known: Machines of ours that it lists, or jobs that the store has; None where that was not counted.
         strangers: Machines of other installations; counted, never touched. None for the store.
         unasked: Why it could not be asked in full; then nothing is concluded from its silence. Empty: it was.
+        at_ms: When its machines were last listed in full, where that was a search before this; else None.
     """
 
     name: str
     known: int | None = None
     strangers: int | None = None
     unasked: str = ""
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,11 @@ class Audit:
     def complete(self) -> bool:
         """Whether every part could be asked in full."""
         return not any(part.unasked for part in self.asked)
+
+    def without(self, unasked: Mapping[str, str]) -> "Audit":
+        """The same, told that these clouds could not be asked, and why."""
+        parts = (Asked(cloud, unasked=why) for cloud, why in sorted(unasked.items()))
+        return replace(self, asked=(*self.asked, *parts))
 
 
 @dataclass(frozen=True)

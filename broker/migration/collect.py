@@ -46,7 +46,7 @@ class Sweep:
     def unasked(self, now_ms: int) -> str:
         """Why this is not the whole truth of now; empty when it is."""
         if not self.error:
-            return ""
+            return "" if self.at_ms is not None else "not listed yet"
         age = (
             "never listed"
             if self.at_ms is None
@@ -86,9 +86,8 @@ class Collector:
                 for discrepancy in describe(sweep.orphans, tx.node, now_ms, self.rules)
             ]
             latch = next((s.reason for s in tx.switches() if s.name == REPORT_ONLY and s.value), None)
-        asked = tuple(
-            Asked(cloud, unasked=self.sweeps[cloud].unasked(now_ms)) for cloud in sorted(self.sweeps)
-        )
+        sweeps = {cloud: self.sweeps.get(cloud, Sweep()) for cloud in sorted(self.providers)}
+        asked = tuple(Asked(c, unasked=s.unasked(now_ms), at_ms=s.at_ms) for c, s in sweeps.items())
         return Audit(now_ms, latch, asked, tuple(found))
 
     async def one_pass(self) -> None:

@@ -1,6 +1,7 @@
 """`broker audit`, `broker nodes --unowned`, `broker backup`: answers, messages and exit codes."""
 
 import json
+import sys
 
 import pytest
 
@@ -56,7 +57,23 @@ def test_what_is_said(daemon, cli):
     assert "gcp: UNKNOWN, could not be asked in full: timed out" in err
     assert "store: 2 jobs" in err
     code, shown, err = cli("nodes", "--unowned")
-    assert (code, shown) == (0, out)
+    assert (code, shown) == (7, out)
+    assert "gcp could not be asked" in err
+
+
+def test_what_was_never_listed_is_not_called_well(daemon, cli, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    daemon.audit = Audit(
+        600_000, None, (Asked("aws", at_ms=420_000), Asked("gcp", unasked="not listed yet")), ()
+    )
+    code, _, err = cli("nodes", "--unowned")
+    assert code == 7
+    assert "nothing disagrees" not in err
+    assert "aws: last listed 3m ago" in err
+    assert "gcp: UNKNOWN, could not be asked in full: not listed yet" in err
+    daemon.audit = Audit(600_000, None, (Asked("aws", at_ms=420_000),), ())
+    code, _, err = cli("nodes", "--unowned")
+    assert (code, "nothing disagrees" in err) == (0, True)
 
 
 def test_apply_asks_for_what_was_shown_as_such_and_for_nothing_else(daemon, cli):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.audit import Act
+from broker.core.audit import Act, Asked
 from broker.core.errors import Denied
 from broker.core.model import EndedBy, Event, NodeState, Segment
 from broker.core.ports import CloudNode, LaunchRequest
@@ -287,9 +287,20 @@ def test_an_end_that_fails_says_why(
 
 
 def test_how_old_an_answer_is() -> None:
-    assert Sweep(5).unasked(10) == ""
+    assert Sweep().unasked(10) == "not listed yet"
+    assert Sweep(0).unasked(10) == Sweep(5).unasked(10) == ""
     assert Sweep(error="503").unasked(10) == "never listed, since then: 503"
     assert Sweep(60_000, error="503").unasked(7_260_000) == "listed 2h ago, since then: 503"
+
+
+def test_before_the_first_look_nothing_is_known(collector: Collector) -> None:
+    assert [(a.name, a.unasked, a.at_ms) for a in collector.last().asked] == [
+        ("aws", "not listed yet", None),
+        ("gcp", "not listed yet", None),
+    ]
+    told = collector.last().without({"lambda": "no key"})
+    assert (told.asked[:2], told.asked[2]) == (collector.last().asked, Asked("lambda", unasked="no key"))
+    assert not told.complete
 
 
 def test_the_last_looks_told_without_asking(harness: Harness, collector: Collector) -> None:
@@ -305,9 +316,10 @@ def test_the_last_looks_told_without_asking(harness: Harness, collector: Collect
     last = collector.last()
     assert sum(len(cloud.calls) for cloud in harness.clouds.values()) == asked
     assert (last.at_ms, last.report_only) == (harness.clock.now_ms(), None)
-    assert [(a.name, a.unasked) for a in last.asked] == [
-        ("aws", ""),
-        ("gcp", "listed 1m ago, since then: down"),
+    now_ms = harness.clock.now_ms()
+    assert [(a.name, a.unasked, a.at_ms) for a in last.asked] == [
+        ("aws", "", now_ms),
+        ("gcp", "listed 1m ago, since then: down", now_ms - 60_000),
     ]
     (found,) = last.discrepancies
     assert (found.subject, found.act) == (STRANGER, Act.END)
