@@ -31,7 +31,7 @@ from broker.migration.collect import Collector
 from broker.migration.decide import Decider
 from broker.migration.directives import Terms, directive
 from broker.migration.keys import StoreKeys
-from broker.migration.reconcile import Reconciler
+from broker.migration.reconcile import CALL_TIMEOUT_S, Reconciler
 from broker.node.bundle import build_agent, user_data
 from broker.policy.load import PolicySet
 from broker.policy.schema import Verify
@@ -54,6 +54,8 @@ log = structlog.get_logger(__name__)
 POLICY_RELOAD_S = 2.0
 # Real seconds between two tries to read the HEADs at a start.
 LOOK_AGAIN_S = 5.0
+# How long a start waits for the checkpoint store before it serves agents without it, real seconds.
+STORE_START_S = 10.0
 
 
 def run(settings: Settings) -> int:
@@ -104,6 +106,7 @@ class Daemon:
         self._collect_due = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._passed_at_s: float | None = None
+        self._store_proven = False
         self.poller = Poller(
             self.providers,
             self.history,
@@ -124,7 +127,7 @@ class Daemon:
 
     async def run(self) -> int:
         """Start the loops and the server; return when told to stop."""
-        await asyncio.to_thread(self.checkpoints.self_test)
+        await self._try_store()
         for name in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(name, self._stop.set)
         ensure_operator_token(self.settings.state_dir, self.store, self.ids)
@@ -195,17 +198,44 @@ class Daemon:
                 log.exception("pass.failed")
                 await asyncio.sleep(1.0)
                 continue
+            if self._passed_at_s is None:
+                log.info("daemon.ready", installation_id=self.store.installation_id)
             self._passed_at_s = time.monotonic()
             self.notifier.ready("serving")
             self.notifier.pass_finished("reconciling")
 
+    async def _try_store(self) -> None:
+        """Prove at the start that the checkpoint store compares and swaps.
+
+        While jobs are open, one that is away for now is waited for with the agents served: unheard, they would stop
+        what they train when their run leases end.
+
+        Raises:
+            StoreError: it does not, or cannot be reached, and no job is open.
+        """
+        with self.store.read() as tx:
+            jobs = tx.jobs(open_only=True)
+        try:
+            await self.blocking.call("store", self.checkpoints.self_test, STORE_START_S)
+            self._store_proven = True
+        except TimeoutError:
+            if not jobs:
+                raise StoreError(f"the checkpoint store has not answered in {STORE_START_S:.0f} s") from None
+        except StoreError:
+            if not jobs:
+                raise
+
     async def _look_first(self) -> None:
-        """Do nothing before it is known whether these rows are older than the world."""
+        """Do nothing before the store is proven, and before it is known whether these rows are older than the world."""
         while True:
             try:
+                if not self._store_proven:
+                    await self.blocking.call("store", self.checkpoints.self_test, CALL_TIMEOUT_S)
+                    self._store_proven = True
                 return await self.auditor.look_first()
-            except StoreError as error:
-                log.error("start.waiting", reason=f"the HEADs cannot be read: {error}")
+            except (StoreError, TimeoutError) as error:
+                why = str(error) or "it does not answer"
+                log.error("start.waiting", reason=f"the checkpoint store cannot be read: {why}")
                 await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _collect(self) -> None:

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from broker.cli.output import AsJson, say, show_json, show_table
+from broker.cli.output import AsJson, ago, say, show_json, show_table
 from broker.cli.serve import ConfigOption
 from broker.core.errors import SettingsError
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # Real seconds. The daemon asks clouds and store at once, and waits for none longer than half a minute.
 _DAEMON_S = 10.0
 _CHECKS_S = 45.0
+
+# Where a person who has installed the package finds it, too.
+OPERATE_PAGE = "https://github.com/gpu-capacity-broker/gpu-capacity-broker/blob/main/docs/how-to/operate.md"
 
 Finding = tuple[str, str, bool | None, str]
 
@@ -63,19 +66,8 @@ def _online() -> Iterator[Finding]:
             True,
             f"{daemon.login.url}, release {me['version']}, as {me['name']} ({me['role']})",
         )
-        yield (
-            "daemon",
-            "paused",
-            None if me["paused"] else True,
-            "paused: `broker resume`" if me["paused"] else "no",
-        )
-        if me["report_only"]:
-            yield (
-                "daemon",
-                "report only",
-                False,
-                "this may be a restored database; see docs/internals/leaks.md",
-            )
+        yield "daemon", "installation", True, f"{me['installation_id']}: the tag of every machine of ours"
+        yield from _switches(me)
     with Client(timeout_s=_CHECKS_S) as daemon:
         try:
             items = daemon.get("/doctor")["items"]
@@ -84,6 +76,24 @@ def _online() -> Iterator[Finding]:
             return
         for item in items:
             yield item["subject"], item["name"], item["ok"], item["detail"]
+
+
+def _switches(me: dict[str, Any]) -> Iterator[Finding]:
+    """Both, with who turned them on, when and why."""
+    told = {
+        switch["name"]: f"{switch['reason'] or 'no reason given'} "
+        f"(by {switch['set_by']}, {ago(switch['set_at_ms'], me['at_ms'])} ago)"
+        for switch in me["switches"]
+    }
+    if why := told.get("paused"):
+        yield "daemon", "paused", None, f"{why}; `broker resume` ends it"
+    else:
+        yield "daemon", "paused", True, "no"
+    if why := told.get("report_only"):
+        what = (
+            f"{why}; nothing is created, fenced or ended. What to do: {OPERATE_PAGE}#report-only-is-latched"
+        )
+        yield "daemon", "report only", False, what
 
 
 def _offline(config: Path | None) -> Iterator[Finding]:

@@ -20,8 +20,28 @@ router = APIRouter(prefix="/api/v1")
 
 
 @dataclass(frozen=True)
+class SwitchOn:
+    """A switch that is on.
+
+    Attributes:
+        name: ``paused`` or ``report_only``.
+        set_by: A token's name; ``broker`` for the daemon itself.
+    """
+
+    name: str
+    reason: str
+    set_by: str
+    set_at_ms: int
+
+
+@dataclass(frozen=True)
 class Whoami:
-    """The caller and the daemon that answers."""
+    """The caller and the daemon that answers.
+
+    Attributes:
+        installation_id: What every machine of this daemon is tagged with.
+        switches: Those that are on, with who turned them and why.
+    """
 
     name: str
     role: Role
@@ -29,6 +49,9 @@ class Whoami:
     version: str
     paused: bool
     report_only: bool
+    installation_id: str
+    switches: tuple[SwitchOn, ...]
+    at_ms: int
 
 
 @dataclass(frozen=True)
@@ -126,8 +149,19 @@ class Finding:
 def whoami(viewer: Viewer, broker: Broker) -> Whoami:
     """The caller, as the daemon sees it."""
     with broker.store.read() as tx:
-        paused, report_only = tx.switch(PAUSED), tx.switch(REPORT_ONLY)
-    return Whoami(viewer.name, viewer.role, viewer.project_id, __version__, paused, report_only)
+        on = tuple(SwitchOn(s.name, s.reason, s.set_by, s.set_at_ms) for s in tx.switches() if s.value)
+    names = {switch.name for switch in on}
+    return Whoami(
+        viewer.name,
+        viewer.role,
+        viewer.project_id,
+        __version__,
+        PAUSED in names,
+        REPORT_ONLY in names,
+        broker.store.installation_id,
+        on,
+        broker.clock.now_ms(),
+    )
 
 
 @router.get("/tokens", tags=["access"])

@@ -1,12 +1,15 @@
 """Commands that talk to a daemon."""
 
 import json
+import re
 import stat
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 from broker.cli import doctor
 from broker.core.model import Alternative, Commit, Decision, DecisionKind, JobState, Progress, Reason
+from broker.store.access import REPORT_ONLY
 from tests.unit.serve.conftest import OFFER
 
 JOB_FILE = """\
@@ -225,9 +228,22 @@ def test_pause_doctor_resume(daemon, cli):
     code, out, err = cli("doctor")
     assert code == 1
     assert "FAIL\taws\tcredentials\tno key: set AWS_ACCESS_KEY_ID" in out
-    assert "?\tdaemon\tpaused" in out
+    assert re.search(r"\?\tdaemon\tpaused\tbill \(by \S+, 0s ago\); `broker resume` ends it", out)
+    assert f"ok\tdaemon\tinstallation\t{daemon.store.installation_id}:" in out
     assert "1 failed" in err
     assert cli("resume")[0] == 0
+
+
+def test_doctor_says_why_report_only_is_latched_and_where_to_read_on(daemon, cli):
+    with daemon.store.write() as tx:
+        tx.set_switch(REPORT_ONLY, True, reason="aws runs nodes that are newer")
+    daemon.clock.advance(180)
+    code, out, _ = cli("doctor")
+    (line,) = [line for line in out.splitlines() if "report only" in line]
+    assert line.startswith("FAIL\tdaemon\treport only\taws runs nodes that are newer (by broker, 3m ago); ")
+    page, anchor = line.split("blob/main/")[1].split("#")
+    headings = re.findall(r"^## (.+)$", (Path(__file__).parents[2] / page).read_text(), re.MULTILINE)
+    assert (code, anchor in [heading.lower().replace(" ", "-") for heading in headings]) == (1, True)
 
 
 def test_doctor_tells_when_the_daemon_cannot_finish_its_checks(daemon, cli, monkeypatch):

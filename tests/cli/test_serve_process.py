@@ -1,5 +1,6 @@
 """The real daemon as a process: starts, tells systemd, serves, takes a job, stops at SIGTERM."""
 
+import json
 import os
 import signal
 import socket
@@ -63,6 +64,8 @@ def test_a_day_in_the_life(tmp_path):
     text = (tmp_path / "log").read_text()
     assert code == 0, text
     assert token not in text
+    ready = next(line for line in map(json.loads, text.splitlines()) if line["event"] == "daemon.ready")
+    assert ready["installation_id"].startswith("bi-"), "the tag of all its machines"
     assert not (tmp_path / "state" / "daemon.json").exists()
     # The database was let go: the next command opens it by itself.
     assert broker(env, "token", "create", "--role", "viewer").returncode == 0
