@@ -163,7 +163,11 @@ def _walk(root: Path, below: str, exclude: Sequence[str]) -> Iterator[str]:
         elif entry.is_file():
             yield name
         else:
-            raise SpecError(f"source: {name} is neither a file nor a folder", hint=f"exclude: [{name}]")
+            top = f"{name.split('/')[0]}/" if "/" in name else name
+            raise SpecError(
+                f"source: {name} cannot be sent, it is neither a file nor a folder but a socket, pipe or device",
+                hint=f"source: {{path: ., exclude: [{top}]}} leaves it out; a folder with the job's files alone is better",
+            )
 
 
 def _excluded(name: str, is_folder: bool, patterns: Sequence[str]) -> bool:

@@ -288,7 +288,7 @@ def _check_files(spec: JobSpec, source: SourceRequest | None, top: Mapped, text:
     try:
         files = source_files(source) if source is not None else []
     except SpecError as error:
-        raise run.fail(error.message, error.hint) from None
+        raise top.need("source", "").fail(error.message, error.hint) from None
     missing: list[tuple[str, str, Node]] = []
     if spec.setup is not None and (wanted := missing_requirements(spec.setup, files)):
         missing.append((wanted, f"setup installs {wanted}", top.need("setup", "")))

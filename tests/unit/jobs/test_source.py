@@ -83,8 +83,18 @@ def test_a_socket_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(folder)  # a socket's path must be short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("ipc")
-        with pytest.raises(SpecError, match="ipc is neither a file nor a folder"):
+        with pytest.raises(SpecError, match="ipc cannot be sent") as refused:
             source_files(SourceRequest(folder))
+        assert "exclude: [ipc]" in str(refused.value.hint)
+
+
+def test_a_pipe_deep_below_is_left_out_with_its_folder(folder: Path):
+    (folder / "data/run").mkdir()
+    os.mkfifo(folder / "data/run/pipe")
+    with pytest.raises(SpecError, match="data/run/pipe cannot be sent") as refused:
+        source_files(SourceRequest(folder))
+    assert "exclude: [data/]" in str(refused.value.hint)
+    assert "train.py" in source_files(SourceRequest(folder, ("data/",)))
 
 
 def test_too_large_names_the_largest(folder: Path):

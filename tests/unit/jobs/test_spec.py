@@ -1,6 +1,7 @@
 """The job file: what it means, and where every mistake is."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -218,3 +219,12 @@ def test_a_spec_from_outside_is_checked_again(tmp_path: Path, change: dict[str, 
     plain = to_plain(parse_job(BASE, "t", tmp_path)[0])
     with pytest.raises(SpecError, match=message):
         check_spec(from_plain(JobSpec, plain | change))
+
+
+def test_what_cannot_be_sent_is_told_at_the_source_and_not_at_what_runs(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    text = "name: a\nresources: {gpus: H100}\nsource: .\nrun: python train.py\n"
+    with pytest.raises(SpecError, match="pipe cannot be sent") as refused:
+        parse_job(text, "train.yaml", tmp_path)
+    assert refused.value.place is not None
+    assert (refused.value.place.line, refused.value.place.source) == (3, "source: .")
