@@ -20,6 +20,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from broker.node.formats import TRACKERS, Evidence, judge_file, judge_folder, read_trainer_state
 from broker.node.lease import boot_s
+from broker.wire.bounds import is_whole, whole_or_none
 
 QUIET_S = 5.0
 SET_ASIDE = ".set-aside"
@@ -71,9 +72,11 @@ class Unit:
 
     Attributes:
         name: Folder or file name; ``*`` for files without a step.
-        step: Training step, from the trainer's own state or the name.
+        step: Training step, from the trainer's own state or the name. A name may count something that is no step:
+            a date with its microseconds.
         files: All of it, sorted.
-        in_place: Without a step: the trainer overwrites these files, so a hard link would not freeze them.
+        in_place: Without a number: the trainer overwrites these files, so a hard link would not freeze them.
+        number: What orders it among others: the step, or what the name counts, of any size.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Unit:
     files: Tuple[FileMark, ...]
     state: UnitState
     in_place: bool = False
+    number: Optional[int] = None
 
     @property
     def size_bytes(self) -> int:
@@ -94,8 +98,8 @@ class Unit:
 
     @property
     def order(self) -> Tuple[int, int]:
-        """Newer is greater: by step, then by time of writing."""
-        return (-1 if self.step is None else self.step, self.mtime_ns)
+        """Newer is greater: by number, then by time of writing."""
+        return (-1 if self.number is None else self.number, self.mtime_ns)
 
     @property
     def top_names(self) -> Tuple[str, ...]:
@@ -104,7 +108,7 @@ class Unit:
 
 
 def step_in_name(name: str) -> Optional[int]:
-    """``checkpoint-100`` 100, ``epoch=1-step=400.ckpt`` 400, ``ep1-ba42-rank0.pt`` 42, ``model_7.pt`` 7, ``last.ckpt`` None."""
+    """What a name counts: ``checkpoint-100`` 100, ``epoch=1-step=400.ckpt`` 400, ``ep1-ba42-rank0.pt`` 42, ``model_7.pt`` 7, ``last.ckpt`` None."""
     stem = _RANK.sub("", re.sub(r"\.(pt|pth|ckpt|bin|tar|safetensors|pkl|npz)$", "", name))
     words = _STEP_WORD.findall(stem)
     if words:
@@ -195,21 +199,21 @@ class Scanner:
                 groups.setdefault(by_step.setdefault(step, name), (step, []))[1].append(path)
         return groups, loose
 
-    def _unit(self, name: str, step: Optional[int], tops: List[Path], writer: Writer, widest: int) -> Unit:
+    def _unit(self, name: str, number: Optional[int], tops: List[Path], writer: Writer, widest: int) -> Unit:
         paths = [path for top in tops for path in _walk(top)]
         files = tuple(mark for mark in (self._mark(path) for path in paths) if mark is not None)
-        if len(tops) == 1 and tops[0].is_dir() and step is not None:
-            evidence = judge_folder(tops[0], self.root, step, paths)
+        if len(tops) == 1 and tops[0].is_dir() and number is not None:
+            evidence = judge_folder(tops[0], self.root, number, paths)
             state = read_trainer_state(tops[0]) or {}
-            if isinstance(state.get("global_step"), int):
-                step = state["global_step"]
+            if is_whole(state.get("global_step")):
+                number = state["global_step"]
         else:
             evidence = _judge_together([judge_file(path) for path in paths])
             if 0 < len(tops) < widest and evidence is not Evidence.BROKEN:
                 # Other steps have more files: this one's siblings are still to come.
                 evidence = Evidence.UNKNOWN if writer is Writer.ALIVE else Evidence.BROKEN
         unit_state = self._state(name, files, evidence, writer)
-        return Unit(name=name, step=step, files=files, state=unit_state, in_place=step is None)
+        return Unit(name, whole_or_none(number), files, unit_state, in_place=number is None, number=number)
 
     def _mark(self, path: Path) -> Optional[FileMark]:
         try:

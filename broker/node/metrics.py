@@ -1,7 +1,8 @@
 """Reads the job's metrics lines: ``$BROKER_METRICS``, one JSON object a line, with ``step`` and what it likes.
 
 Known names become progress: ``step``, ``total_steps`` (or ``max_steps``), ``epoch``, ``loss``; every other number
-is a metric of that name. A line may carry some names only; the rest keep their last value.
+is a metric of that name. A line may carry some names only; the rest keep their last value. A line whose step is no
+step (below zero, above 2^53 - 1, no number) counts as bad.
 """
 
 import json
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Callable, Deque, Dict, Optional, Tuple
 
 from broker.node.lease import boot_s
+from broker.wire.bounds import is_whole, legible
 from broker.wire.messages import ProgressNote
 
 _MAX_READ = 4 << 20
 _MAX_METRICS = 200
+_MAX_NAME = 200
 # Readings that speed is taken over: long enough to smooth a save, short enough to notice a slow node.
 _WINDOW = 60
 
@@ -62,19 +65,25 @@ class MetricsReader:
         if not isinstance(document, dict):
             self.bad_lines += bool(line.strip())
             return False
-        numbers = {str(name): float(value) for name, value in document.items() if _number(value)}
+        numbers = {
+            legible(name, _MAX_NAME): float(value) for name, value in document.items() if _number(value)
+        }
         step = numbers.pop("step", None)
         total = numbers.pop("total_steps", numbers.pop("max_steps", None))
+        if step is not None:
+            whole = _whole(step)
+            if whole is None:
+                self.bad_lines += 1
+                return False
+            self._remember(whole)
         old = self._note
-        if step is not None and math.isfinite(step):
-            self._remember(int(step))
         metrics: Dict[str, float] = {**old.metrics}
         for name, value in numbers.items():
             if name not in ("epoch", "loss") and (name in metrics or len(metrics) < _MAX_METRICS):
                 metrics[name] = value
         self._note = ProgressNote(
             step=self._steps[-1][1] if self._steps else None,
-            total_steps=int(total) if total is not None and math.isfinite(total) else old.total_steps,
+            total_steps=old.total_steps if total is None or _whole(total) is None else _whole(total),
             steps_per_s=self._speed(),
             epoch=numbers.get("epoch", old.epoch),
             loss=numbers.get("loss", old.loss),
@@ -92,6 +101,11 @@ class MetricsReader:
             return None
         (first_s, first), (last_s, last) = self._steps[0], self._steps[-1]
         return (last - first) / (last_s - first_s) if last_s > first_s and last > first else None
+
+
+def _whole(number: float) -> Optional[int]:
+    """A count: None when it is none. Trainers say -1 for a total that nobody has set."""
+    return int(number) if math.isfinite(number) and is_whole(int(number)) else None
 
 
 def _number(value: object) -> bool:

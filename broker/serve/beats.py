@@ -12,6 +12,9 @@ from typing import Any
 from broker.core.model import Commit, Event, Job, Node, NodeState, Progress
 from broker.wire.messages import JOB_NONE, Beat, RestoreNote, decode
 
+# Steps a second: one in thirty years, and a million million.
+_SLOWEST, _FASTEST = 1e-9, 1e12
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -39,7 +42,7 @@ def take_beat(node: Node, job: Job, beat: Beat, now_ms: int, rate: float) -> Tak
         now_ms: Our clock.
         rate: Our seconds per second of the node.
     """
-    before = decode(Beat, node.report) if node.report else Beat(seq=0, phase="")
+    before = _last(node)
     if beat.seq <= before.seq:
         return Taken(node, job, stale=True)
     # A finished probe is said once and for all: an agent that was restarted need not remember it.
@@ -65,6 +68,14 @@ def take_beat(node: Node, job: Job, beat: Beat, now_ms: int, rate: float) -> Tak
         tuple(events),
         new_probe,
     )
+
+
+def _last(node: Node) -> Beat:
+    """What the node told before. A report that a release with other bounds stored must not mute the node for ever."""
+    try:
+        return decode(Beat, node.report) if node.report else Beat(seq=0, phase="")
+    except ValueError:
+        return Beat(seq=0, phase="")
 
 
 def restarted(node: Node) -> Node:
@@ -129,11 +140,18 @@ def _progress(node: Node, job: Job, beat: Beat, now_ms: int, rate: float) -> Pro
         at_ms=now_ms,
         step=note.step,
         total_steps=note.total_steps,
-        steps_per_s=None if note.steps_per_s is None else note.steps_per_s / rate,
+        steps_per_s=_speed(note.steps_per_s, rate),
         epoch=note.epoch,
         loss=note.loss,
         metrics=dict(note.metrics),
     )
+
+
+def _speed(steps_per_s: float | None, rate: float) -> float | None:
+    """On our clock. One that no training has would make what is left take longer than any number can tell."""
+    if steps_per_s is None or not _SLOWEST <= steps_per_s / rate <= _FASTEST:
+        return None
+    return steps_per_s / rate
 
 
 def _commit(job: Job, beat: Beat, now_ms: int) -> Commit | None:

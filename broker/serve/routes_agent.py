@@ -6,10 +6,12 @@ for a token is the node's; the same one may be shown again (a lost reply), anoth
 
 import hashlib
 import hmac
+import json
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Header, Request, Response
+import structlog
+from fastapi import APIRouter, FastAPI, Header, Request, Response
 from fastapi.responses import FileResponse
 from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +25,7 @@ from broker.serve.problem import Gone, Unauthenticated
 from broker.serve.services import Services
 from broker.store.memory import ProbeReport
 from broker.store.state import Tx
+from broker.wire.bounds import bounded, legible, legible_json
 from broker.wire.messages import (
     ORDER_EXIT,
     PROTOCOL_MAX,
@@ -40,6 +43,8 @@ _LOG_CHUNK_MAX_BYTES = 8 << 20
 M = TypeVar("M", Hello, Beat)
 _READERS: dict[type[Any], TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Hello, Beat)}
 
+log = structlog.get_logger(__name__)
+
 router = APIRouter(prefix="/agent/v1", tags=["agent"], include_in_schema=False)
 
 Authorization = Annotated[str, Header()]
@@ -55,8 +60,8 @@ async def hello(request: Request, broker: Broker) -> Response:
 @router.post("/beat")
 async def beat(request: Request, broker: Broker, authorization: Authorization = "") -> Response:
     """What is true on the node, for what is wanted of it."""
-    message = _message(Beat, await files.read_at_most(request.stream(), _MESSAGE_MAX_BYTES))
-    return _answer(await run_in_threadpool(_beat, broker, authorization, message))
+    body = await files.read_at_most(request.stream(), _MESSAGE_MAX_BYTES)
+    return _answer(await run_in_threadpool(_read_beat, broker, authorization, body, _refused(request.app)))
 
 
 @router.post("/logs")
@@ -136,6 +141,27 @@ def _hello(broker: Services, message: Hello) -> Welcome:
     return Welcome(protocol, broker.settings.timing.beat_s / broker.clock.rate)
 
 
+def _refused(app: FastAPI) -> set[str]:
+    """Nodes of whose beats one has been refused since this process began: each is logged once."""
+    if not hasattr(app.state, "refused"):
+        app.state.refused = set()
+    refused: set[str] = app.state.refused
+    return refused
+
+
+def _read_beat(broker: Services, authorization: str, body: bytes, refused: set[str]) -> Directive:
+    try:
+        message = _message(Beat, body)
+    except UsageError as error:
+        with broker.store.read() as tx:
+            token = _known(tx, authorization).token
+        if token not in refused:
+            refused.add(token)
+            log.warning("beat.refused", node=token, error=str(error)[:500])
+        raise
+    return _beat(broker, authorization, message)
+
+
 def _beat(broker: Services, authorization: str, message: Beat) -> Directive:
     rate = broker.clock.rate
     with broker.store.write() as tx:
@@ -208,11 +234,18 @@ def _verdict(text: object) -> Verdict:
 
 
 def _message(kind: type[M], body: bytes) -> M:
-    """A message, with every field of its declared type: what is stored must decode again."""
+    """A message, with every field of its declared type and within its bounds: what is stored must decode again.
+
+    What a job can put out of bounds (its numbers, its names) is left out or mended: it is to go on.
+
+    Raises:
+        UsageError: a field that must be there is none, or out of its bounds.
+    """
     try:
-        return _READERS[kind].validate_json(body)  # type: ignore[no-any-return]
-    except ValueError as error:
-        raise UsageError(f"not a {kind.__name__}: {error}") from error
+        document = legible_json(json.loads(body))
+        return bounded(_READERS[kind].validate_python(document))  # type: ignore[no-any-return]
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"not a {kind.__name__}: {legible(str(error), 1000)}") from error
 
 
 def _answer(message: Any) -> Response:

@@ -19,6 +19,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Tuple
 
+from broker.wire.bounds import is_legible, whole
 from broker.wire.errors import (
     Damaged,
     Fenced,
@@ -102,21 +103,26 @@ def decode_head(data: bytes) -> Head:
     """The opposite of `encode_head`; unknown keys are ignored.
 
     Raises:
-        Damaged: these bytes are no HEAD.
+        Damaged: these bytes are no HEAD, or have a number or a text that no writer of ours makes.
     """
     try:
         document: Mapping[str, Any] = json.loads(data)
         previous = document.get("previous")
-        return Head(
-            generation=int(document["generation"]),
-            seq=int(document["seq"]),
+        head = Head(
+            generation=whole(document["generation"]),
+            seq=whole(document["seq"]),
             nonce=str(document["nonce"]),
             manifest=str(document["manifest"]),
             manifest_sha256=str(document["sha256"]),
             previous=Link(str(previous["manifest"]), str(previous["sha256"])) if previous else None,
             holder=str(document.get("holder", "")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        texts = [head.nonce, head.manifest, head.manifest_sha256, head.holder]
+        texts += [head.previous.manifest, head.previous.sha256] if head.previous else []
+        if not all(is_legible(text) for text in texts):
+            raise ValueError("a text that cannot be sent")
+        return head
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(HEAD_NAME, f"not a HEAD: {error!r}") from error
 
 
@@ -164,7 +170,9 @@ def swap_head(store: ObjectStore, prefix: str, etag: Optional[str], head: Head) 
     raise doubt or LostRace(f"{prefix}: the store kept refusing to swap a HEAD that had not changed")
 
 
-def fence(store: ObjectStore, prefix: str, generation: int, nonce: str, holder: str = "") -> Head:
+def fence(
+    store: ObjectStore, prefix: str, generation: int, nonce: str, holder: str = "", must_exist: bool = False
+) -> Head:
     """Give the right to commit to `generation`: no commit of an older one can happen from here on.
 
     Commits that are under way decide themselves: either their swap came first, and the HEAD returned here names
@@ -174,8 +182,10 @@ def fence(store: ObjectStore, prefix: str, generation: int, nonce: str, holder: 
         generation: From 1.
         nonce: Fresh for this fence. Attempts against different versions of HEAD may share it: their content differs.
         holder: See `Head`.
+        must_exist: The job has had a HEAD: making a new one would start it from nothing.
 
     Raises:
+        Damaged: HEAD is unreadable, or gone although it must exist; a person must look.
         NewerGeneration: HEAD is ahead, or somebody else holds this generation; this fence comes too late and must
             not be retried.
         StoreFailed: it is not known to have happened; repeat it.
@@ -184,6 +194,8 @@ def fence(store: ObjectStore, prefix: str, generation: int, nonce: str, holder: 
     for _ in range(_FENCE_TRIES):
         current = read_head(store, prefix)
         if current is None:
+            if must_exist:
+                raise Damaged(head_key(prefix), "it is gone, and this job had one")
             wanted, etag = Head(generation, 0, nonce, holder=holder), None
         else:
             head, etag = current

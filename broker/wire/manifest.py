@@ -14,6 +14,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from broker.wire.bounds import float_or_none, whole, whole_or_none
 from broker.wire.errors import Damaged
 from broker.wire.head import Link
 from broker.wire.store_client import ObjectStore
@@ -23,6 +24,9 @@ CHUNK_BYTES = 64 << 20
 MANIFESTS = "manifests/"
 CHUNKS = "chunks/"
 DAMAGED = "damaged/"  # followed by the key of a chunk that a restore could not read
+
+# Nanoseconds since 1970 as file systems and SQLite have them; before 1970 they are negative.
+_MAX_TIME = 2**63 - 1
 
 _KEY = re.compile(
     r"^(?:manifests/g(?P<mg>\d{6,})-s(?P<ms>\d{8,})-[0-9a-f]{64}\.json"
@@ -140,20 +144,20 @@ def decode_manifest(data: bytes) -> Manifest:
     Raises:
         ValueError: no manifest, or one that contradicts itself.
     """
-    document: Dict[str, Any] = json.loads(data)
     try:
+        document: Dict[str, Any] = json.loads(data)
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']!r}; this version reads {FORMAT}")
         manifest = Manifest(
-            generation=int(document["generation"]),
-            seq=int(document["seq"]),
+            generation=whole(document["generation"]),
+            seq=whole(document["seq"]),
             files=tuple(_decode_file(entry) for entry in document["files"]),
-            step=document["step"],
-            created_ms=int(document["created_ms"]),
-            metrics=document["metrics"],
+            step=whole_or_none(document["step"]),
+            created_ms=_time(document["created_ms"]),
+            metrics=_metrics(document["metrics"]),
             ancestors=tuple(_decode_ancestor(entry) for entry in document["ancestors"]),
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a manifest: {error!r}") from error
     for entry in manifest.files:
         if sum(chunk.size for chunk in entry.chunks) != entry.size and entry.link is None:
@@ -187,9 +191,9 @@ def _decode_file(entry: Mapping[str, Any]) -> FileEntry:
     path = str(entry["path"])
     if not is_inside(path):
         raise ValueError(f"{path!r} leads out of the checkpoint folder")
-    chunks = tuple(Chunk(str(c["key"]), str(c["sha256"]), int(c["size"])) for c in entry["chunks"])
+    chunks = tuple(Chunk(str(c["key"]), str(c["sha256"]), whole(c["size"])) for c in entry["chunks"])
     return FileEntry(
-        path, int(entry["size"]), int(entry["mtime_ns"]), int(entry["mode"]), chunks, entry.get("link")
+        path, whole(entry["size"]), _time(entry["mtime_ns"]), whole(entry["mode"]), chunks, entry.get("link")
     )
 
 
@@ -197,10 +201,21 @@ def _decode_ancestor(entry: Mapping[str, Any]) -> Ancestor:
     return Ancestor(
         str(entry["manifest"]),
         str(entry["sha256"]),
-        int(entry["seq"]),
-        entry.get("step"),
-        entry.get("metrics") or {},
+        whole(entry["seq"]),
+        whole_or_none(entry.get("step")),
+        _metrics(entry.get("metrics") or {}),
     )
+
+
+def _time(value: Any) -> int:
+    if not isinstance(value, int) or abs(value) > _MAX_TIME:
+        raise ValueError(f"expected a time, got {value!r:.40}")
+    return value
+
+
+def _metrics(found: Mapping[str, Any]) -> Dict[str, float]:
+    """Those that are numbers: a reading that is none is no reason to lose a checkpoint."""
+    return {name: value for name, value in found.items() if float_or_none(value) is not None}
 
 
 def is_inside(path: str) -> bool:

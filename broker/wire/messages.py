@@ -8,12 +8,14 @@
 
 After hello, calls carry ``Authorization: Bearer TOKEN:SECRET``. Durations are seconds of the *node's* clock:
 the daemon has already divided by its clock's rate. Unknown keys are ignored, so that a newer peer can add some;
-a missing key takes its default.
+a missing key takes its default. What a node tells is kept within bounds, by both sides: `broker.wire.bounds`.
 """
 
 import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Dict, List, Mapping, Optional, Type, TypeVar
+
+from broker.wire.bounds import bounded
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
@@ -49,10 +51,10 @@ M = TypeVar("M")
 
 
 def decode(kind: Type[M], document: Mapping[str, Any]) -> M:
-    """A message from its JSON object; unknown keys are ignored.
+    """A message from its JSON object; unknown keys are ignored. What a node tells is within bounds.
 
     Raises:
-        ValueError: a required key is missing, or the document is no object.
+        ValueError: a required key is missing or out of bounds, or the document is no object.
     """
     if not isinstance(document, Mapping):
         raise ValueError(f"{kind.__name__}: expected an object, got {type(document).__name__}")
@@ -61,9 +63,10 @@ def decode(kind: Type[M], document: Mapping[str, Any]) -> M:
         if known.get(name) is not None:
             known[name] = decode(nested, known[name])
     try:
-        return kind(**known)
+        message = kind(**known)
     except TypeError as error:
         raise ValueError(f"{kind.__name__}: {error}") from error
+    return bounded(message) if kind in (Hello, Beat, JobNote) else message
 
 
 def encode(message: Any) -> bytes:

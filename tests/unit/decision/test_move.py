@@ -325,3 +325,12 @@ def test_limits_without_bounds_ask_nothing() -> None:
 def test_commit_is_named() -> None:
     decision = answer(subject=replace(running(), job=job(progress=progress(), commit=commit())))
     assert decision.reasons[0].detail == "commit 3 at step 36000"
+
+
+@pytest.mark.parametrize("step", [0, 2**53 - 1])
+@pytest.mark.parametrize("rate", [1e-9, 1e12, None])
+def test_the_largest_numbers_that_a_job_may_tell_are_decided_about(step: int, rate: float | None) -> None:
+    a_job = job(progress=progress(step, 2**53 - 1, rate), commit=commit(2.0**23, step))
+    for active in (placement(ON_DEMAND_AWS), None):
+        found = answer(subject=Subject(a_job, active=active))
+        assert found.summary

@@ -185,6 +185,24 @@ def test_files_of_one_step_are_one_checkpoint(trainer: Trainer) -> None:
     assert units[1].state is PARTIAL
 
 
+def test_a_date_in_a_name_orders_checkpoints_and_is_no_step(trainer: Trainer) -> None:
+    for second in ("132243", "132244"):
+        trainer.zipped(f"ckpt-20261130172859{second}.pt")
+    trainer.after(10)
+    older, newer = trainer.scanner.scan()
+    assert (newer.name, newer.step, newer.state) == ("ckpt-20261130172859132244.pt", None, COMPLETE)
+    assert older.order < newer.order
+    assert not newer.in_place, "each save has a file of its own"
+    assert len(newer.files) == 1
+
+
+@pytest.mark.parametrize("told", [10**30, -1, True, "7"])
+def test_a_global_step_that_is_none_leaves_the_names_step(trainer: Trainer, told: object) -> None:
+    trainer.write("checkpoint-7/trainer_state.json", json.dumps({"global_step": told}))
+    (unit,) = trainer.scanner.scan(Writer.ENDED)
+    assert unit.step == 7
+
+
 def test_files_without_a_step_are_one_checkpoint_and_logs_are_none(trainer: Trainer) -> None:
     trainer.zipped("state.pt")
     trainer.write("config.json", "{}")

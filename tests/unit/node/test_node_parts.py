@@ -73,6 +73,25 @@ def test_metrics_are_followed_by_offset(tmp_path: Path) -> None:
     assert math.isnan(note.loss)
 
 
+@pytest.mark.parametrize("step", ["1e30", "-1", "NaN", "Infinity", "9007199254740992", "1" * 30])
+def test_a_step_that_is_none_makes_its_line_a_bad_one(tmp_path: Path, step: str) -> None:
+    file = tmp_path / "metrics.jsonl"
+    reader = MetricsReader(file)
+    file.write_text(f'{{"step": 5, "total_steps": -1}}\n{{"step": {step}, "loss": 3}}\n')
+    note = reader.read()
+    assert note is not None
+    assert (note.step, note.total_steps, note.loss, reader.bad_lines) == (5, None, None, 1)
+
+
+def test_names_of_metrics_can_be_sent(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    reader = MetricsReader(file)
+    file.write_text(json.dumps({"\ud800": 1, "x" * 5000: 2}) + "\n")
+    note = reader.read()
+    assert note is not None
+    assert [len(name.encode()) < 300 for name in note.metrics] == [True, True]
+
+
 def archive_of(*members: tarfile.TarInfo) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:

@@ -1,13 +1,16 @@
 """``/agent/v1`` over HTTP: who is believed, what is kept, what a node is told."""
 
 import hashlib
+import json
 from dataclasses import replace
 
 import pytest
+import structlog
 
 from broker.core.model import JobState, NodeState
 from broker.core.spec import Source
 from broker.serve import files
+from broker.wire.bounds import MAX_NUMBER
 from broker.wire.messages import (
     ORDER_EXIT,
     ORDER_WAIT,
@@ -19,6 +22,7 @@ from broker.wire.messages import (
     encode,
 )
 from tests.unit.serve.conftest import RATE, SPEC
+from tests.unit.wire.test_bounds import BAD_TEXTS, HUGE_INTS, full, places, put
 
 SECRET = "s" * 40
 
@@ -229,3 +233,107 @@ def test_a_node_that_boots_across_an_upgrade_gets_the_agent_it_was_promised(benc
     files.keep_agent(folder, b"one more")
     assert files.agent_file(folder, before).exists()
     assert len(list(folder.iterdir())) == files.AGENTS_KEPT
+
+
+def tell(bench, node, document):
+    """A beat as any node may write it."""
+    return bench.client.post(
+        "/agent/v1/beat",
+        content=json.dumps(document),
+        headers={"Authorization": f"Bearer {node.token}:{SECRET}"},
+    )
+
+
+def readable(bench):
+    """Everything that a beat reaches can be read and sent."""
+    viewer = bench.token("viewer")
+    for path in ("jobs", "jobs/train-aaaaa", "jobs/train-aaaaa/events", "nodes"):
+        assert bench.client.get(f"/api/v1/{path}", headers=viewer).status_code == 200, path
+    return True
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(place[0], id=".".join(map(str, place[0]))) for place in places(Beat)]
+)
+def test_no_field_of_a_beat_makes_rows_that_cannot_be_kept_or_read(bench, path):
+    job = bench.job(state=JobState.RUNNING, generation=7)
+    node = bench.node(job)
+    hello(bench, node)
+    statuses = set()
+    for seq, value in enumerate([*HUGE_INTS, *BAD_TEXTS, [[[]]], float("nan"), float("inf"), None], start=1):
+        document = full(Beat) | {"seq": seq}
+        put(document, path, value)
+        statuses.add(tell(bench, node, document).status_code)
+    assert statuses <= {200, 422}
+    assert tell(bench, node, full(Beat) | {"seq": 100}).status_code == 200, "the node is heard again"
+    assert readable(bench)
+
+
+def test_a_step_out_of_bounds_is_no_step_and_the_rest_of_the_beat_is_heard(bench):
+    job = bench.job(state=JobState.RUNNING, generation=7)
+    node = bench.node(job)
+    hello(bench, node)
+    document = full(Beat)
+    for note in (document["progress"], document["commit"], document["job"]["restore"]):
+        note["step"] = 10**30
+    document["progress"]["metrics"] = {"\ud800": 2.0, "val": 1e400}
+    assert tell(bench, node, document).status_code == 200
+    with bench.store.read() as tx:
+        heard = tx.job(job.id)
+    assert (heard.progress.step, heard.progress.loss, heard.progress.metrics) == (
+        None,
+        1.5,
+        {"\ufffd": 2.0, "val": float("inf")},
+    )
+    assert (heard.commit.seq, heard.commit.step) == (7, None)
+
+
+def test_the_largest_numbers_that_are_allowed_are_kept_and_read(bench):
+    job = bench.job(state=JobState.RUNNING, generation=MAX_NUMBER)
+    node = bench.node(job)
+    hello(bench, node)
+    document = full(Beat)
+    for path, kind, _ in places(Beat):
+        if kind is int:
+            put(document, path, MAX_NUMBER)
+        elif kind is float:
+            put(document, path, 1e15)
+    document["progress"]["steps_per_s"] = 1e-300
+    assert tell(bench, node, document).status_code == 200
+    with bench.store.write() as tx:
+        placement = tx.placement(node.placement_id)
+        tx.save(replace(placement, last_step=MAX_NUMBER, resumed_step=MAX_NUMBER, resumed_seq=MAX_NUMBER))
+    with bench.store.read() as tx:
+        assert tx.job(job.id).commit.step == tx.job(job.id).progress.total_steps == MAX_NUMBER
+        assert tx.job(job.id).progress.steps_per_s is None, "thirty years a step is no speed"
+        assert tx.placement(node.placement_id).last_step == MAX_NUMBER
+    assert readable(bench)
+
+
+def test_a_refused_beat_says_which_field_and_is_logged_once_a_node(bench):
+    node = bench.node()
+    hello(bench, node)
+    with structlog.testing.capture_logs() as logs:
+        answers = [tell(bench, node, full(Beat) | {"seq": 2**60}) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [422] * 3
+    assert "Beat.seq" in answers[0].json()["detail"]
+    assert [line["node"] for line in logs if line["event"] == "beat.refused"] == [node.token]
+
+
+def test_a_stored_report_out_of_bounds_does_not_mute_its_node(bench):
+    node = bench.node()
+    hello(bench, node)
+    with bench.store.write() as tx:
+        tx.save(replace(tx.node(node.token), report=full(Beat) | {"seq": 2**70}))
+    assert tell(bench, node, full(Beat) | {"seq": 1}).status_code == 200
+    assert row(bench, node).report["seq"] == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"protocol_max": 10**400}, {"secret": "\ud800" * 20}, {"facts": {"\0": 10**400}}]
+)
+def test_a_hello_with_nonsense_is_no_failure_of_ours(bench, change):
+    node = bench.node()
+    document = {"token": node.token, "secret": SECRET} | change
+    answer = bench.client.post("/agent/v1/hello", content=json.dumps(document))
+    assert answer.status_code in (200, 422)
