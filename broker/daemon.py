@@ -36,7 +36,7 @@ from broker.node.bundle import build_agent, user_data
 from broker.policy.load import PolicySet
 from broker.policy.schema import Verify
 from broker.serve.api import create_app
-from broker.serve.checks import CLOUD_S, STORE_S, Asked, BoundedChecks
+from broker.serve.checks import CLOUD_S, NO_CLOUD, STORE_S, Asked, BoundedChecks
 from broker.serve.files import keep_agent
 from broker.serve.local import ensure_operator_token
 from broker.serve.notify import Notifier
@@ -247,6 +247,8 @@ class Daemon:
 
     async def _look_at_clouds(self) -> None:
         """Say once, for each cloud, whether it can be used and what is missing."""
+        if not self.settings.open_clouds:
+            log.warning("cloud.none", detail=NO_CLOUD)
         for cloud, why in self.closed_clouds.items():
             log.error("cloud.unusable", cloud=cloud, check="configuration", detail=why)
         for cloud, provider in self.providers.items():
@@ -331,6 +333,8 @@ class Daemon:
     def checks(self) -> Sequence[tuple[str, Check]]:
         """`broker doctor`: clouds, store, policies."""
         found = [(cloud, Check("configuration", False, why)) for cloud, why in self.closed_clouds.items()]
+        if not self.settings.open_clouds:
+            found.append(("clouds", Check("enabled", False, NO_CLOUD)))
         asked = {
             cloud: Asked("answers", cloud, CLOUD_S, provider.check)
             for cloud, provider in self.providers.items()

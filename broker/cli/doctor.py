@@ -124,10 +124,11 @@ def _file(config: Path | None) -> Finding:
 
 def _clouds(settings: "Settings") -> Iterator[Finding]:
     """One row a cloud; its options are read as the daemon reads them, and nobody is called."""
+    from broker.serve.checks import NO_CLOUD
     from broker.settings import vendor_endpoints
 
     if not settings.open_clouds:
-        yield "clouds", "enabled", False, "none; add a section, e.g. [clouds.aws]"
+        yield "clouds", "enabled", False, NO_CLOUD
     for name, section in settings.open_clouds.items():
         try:
             vendor_endpoints(name, section.options)

@@ -13,6 +13,8 @@ from broker.core.errors import BrokerError
 from broker.core.ports import Check
 from broker.core.time import format_duration
 
+# What `broker doctor` says online and offline, and the daemon's log at a start.
+NO_CLOUD = "none; add a section, e.g. [clouds.aws]"
 # Real seconds. The store's check is some thirty small requests; a cloud's asks each region in turn.
 STORE_S = 10.0
 CLOUD_S = 30.0

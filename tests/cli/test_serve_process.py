@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.serve.checks import NO_CLOUD
+
 pytestmark = pytest.mark.process
 
 
@@ -51,6 +53,8 @@ def test_a_day_in_the_life(tmp_path):
             assert second.returncode == 5
             assert f"process {daemon.pid} on" in second.stderr
             assert broker(env, "login").returncode == 0
+            checked = broker(env, "doctor")
+            assert (checked.returncode, NO_CLOUD in checked.stdout) == (1, True)
             submitted = broker(env, "submit", str(tmp_path / "job.yaml"))
             assert submitted.returncode == 0, submitted.stderr
             listed = broker(env, "jobs")
@@ -64,7 +68,9 @@ def test_a_day_in_the_life(tmp_path):
     text = (tmp_path / "log").read_text()
     assert code == 0, text
     assert token not in text
-    ready = next(line for line in map(json.loads, text.splitlines()) if line["event"] == "daemon.ready")
+    lines = {line["event"]: line for line in map(json.loads, text.splitlines())}
+    assert lines["cloud.none"]["level"] == "warning"
+    ready = lines["daemon.ready"]
     assert ready["installation_id"].startswith("bi-"), "the tag of all its machines"
     assert not (tmp_path / "state" / "daemon.json").exists()
     # The database was let go: the next command opens it by itself.
