@@ -12,6 +12,7 @@ final there, and it is older than the grace. A tag with the number of an event t
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import structlog
 
@@ -130,6 +131,7 @@ class Collector:
             return str(error) or "no answer in time"
         with self.store.write() as tx:
             self._meter(tx, machine, ended_at_ms=self.clock.now_ms())
+            tx.emit(_ended(tx, machine, actor, self.clock.now_ms()))
         return None
 
     @staticmethod
@@ -174,6 +176,20 @@ class Collector:
         if found.newer:
             tokens = ", ".join(machine.token for machine in found.newer[:3])
             latch_report_only(self.store, f"{cloud} runs nodes that are newer than this database: {tokens}")
+
+
+def _ended(tx: Tx, machine: CloudNode, actor: str, now_ms: int) -> Event:
+    """The cloud has taken the delete. What was rented is known where a row has its token."""
+    data: dict[str, Any] = {"cloud": machine.cloud, "provider_id": machine.provider_id}
+    data |= {"region": machine.region, "zone": machine.zone}
+    if machine.created_at_ms:
+        data["age_s"] = (now_ms - machine.created_at_ms) / 1000
+    node = tx.node(machine.token)
+    placement = tx.placement(node.placement_id) if node is not None else None
+    if placement is not None:
+        data["offer"] = placement.offer.key
+    event = Event("node.unowned_ended", now_ms, actor=actor, node_token=machine.token, data=data)
+    return event if node is None else replace(event, project_id=node.project_id, job_id=node.job_id)
 
 
 def read_log(tx: Tx, machines: Iterable[CloudNode]) -> Log:

@@ -97,6 +97,26 @@ def test_a_stranger_is_ended_after_its_grace(harness: Harness, collector: Collec
     (told,) = events(harness, "node.unowned")
     assert (told.node_token, told.actor, told.at_ms) == (STRANGER, "broker", harness.clock.now_ms())
     assert told.data == {"cloud": "aws", "provider_id": stranger.provider_id}
+    (ended,) = events(harness, "node.unowned_ended")
+    assert (ended.node_token, ended.actor, ended.at_ms) == (STRANGER, "broker", harness.clock.now_ms())
+    assert (ended.job_id, ended.project_id) == (None, None)
+    assert ended.data == told.data | {
+        "region": stranger.region,
+        "zone": stranger.zone,
+        "age_s": GRACE_S + 1,
+    }
+
+
+def test_of_an_ended_machine_with_a_row_it_is_told_what_was_rented(
+    harness: Harness, collector: Collector
+) -> None:
+    machine = final(harness)
+    (node,) = harness.disk.nodes.values()
+    assert asyncio.run(collector.end(replace(machine, created_at_ms=0), "ada")) is None
+    (ended,) = events(harness, "node.unowned_ended")
+    assert (ended.actor, ended.job_id, ended.project_id) == ("ada", node.job_id, node.project_id)
+    assert ended.data["offer"] == harness.disk.placements[node.placement_id].offer.key
+    assert "age_s" not in ended.data, "the cloud does not tell it"
 
 
 def test_both_clouds_are_swept_and_each_end_is_asked_of_its_own(
@@ -152,6 +172,7 @@ def test_an_end_that_is_not_confirmed_leaves_the_meter_running(
     machine = final(harness, ended_at_ms=2, ended_by=EndedBy.NODE)
     harness.world.faults.add(Fault("aws", "delete", FaultKind.DOWN))
     assert asyncio.run(collector.end(machine)) == "down"
+    assert events(harness, "node.unowned_ended") == []
     assert (segment(harness).ended_at_ms, segment(harness).ended_by) == (None, None)
 
 
