@@ -165,7 +165,8 @@ def last_screen(console: Console, found: dict[str, Any]) -> None:
         )
     ledger = found["ledger"]
     console.print(
-        f"paid ${ledger['paid_usd']:.4f} (the lab's own bill: ${ledger['lab_bill_usd']:.4f}); "
+        f"paid ${ledger['paid_usd']:.4f} (the lab's own bill: ${ledger['lab_bill_usd']:.4f}, within a cent: "
+        "EC2 tells when a machine was launched, not when its meter began some seconds later); "
         f"staying on the first offer would have cost ${ledger['stay_usd']:.4f}",
         highlight=False,
     )
