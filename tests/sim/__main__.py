@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from broker.core.yaml_text import did_you_mean
 from tests.sim.faults import Kind
 from tests.sim.mutants import MUTANTS
 from tests.sim.pool import hunts, results
@@ -24,6 +25,7 @@ from tests.sim.settings import Settings
 from tests.sim.shrink import shrink
 
 LINES_SHOWN = 60
+TELL_EVERY_S = 30
 # A run of at least so many seeds must have seen every kind and every rare state.
 WHOLE_RUN = 200
 EACH_KIND = 20
@@ -39,21 +41,31 @@ def main() -> int:
     run.add_argument("--start", type=int, default=0)
     run.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     replay = commands.add_parser("replay", help="one seed, line by line")
-    replay.add_argument("--seed", type=int, required=True)
+    replay.add_argument("--seed", type=int, nargs="?")
     replay.add_argument("--without", default="", help="kinds to leave out, with commas")
     for each in (run, replay):
         each.add_argument("--hours", type=float, default=1.0)
-        each.add_argument("--mutant", choices=sorted(MUTANTS))
+        each.add_argument("--mutant", type=_mutant, metavar="NAME")
     mutants = commands.add_parser("mutants", help="every mutant must be caught")
     mutants.add_argument("--seeds", type=int, default=60)
     mutants.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
-    mutants.add_argument("--only", choices=sorted(MUTANTS))
+    mutants.add_argument("--only", type=_mutant, metavar="NAME")
     options = parser.parse_args()
     if options.command == "run":
         return _run(options)
     if options.command == "replay":
+        if options.seed is None:
+            parser.error("which seed? SEED=17 is needed: make sim-replay SEED=17 (or --seed 17)")
         return _replay(options)
     return _mutants(options)
+
+
+def _mutant(name: str) -> str:
+    """A mutant's name, or a word on what was meant."""
+    if name in MUTANTS:
+        return name
+    hint = did_you_mean(name, MUTANTS) or f"they are {', '.join(sorted(MUTANTS))}"
+    raise argparse.ArgumentTypeError(f"there is no mutant {name}; {hint}")
 
 
 def _settings(options: argparse.Namespace, seed: int) -> Settings:
@@ -69,16 +81,19 @@ def _run(options: argparse.Namespace) -> int:
     counts: Counter[Kind] = Counter()
     reached: Counter[str] = Counter()
     began_s, simulated_s, done, failed = time.monotonic(), 0.0, 0, None
+    told_s = began_s
     for result in results([(_settings(options, seed), options.mutant) for seed in seeds], options.workers):
         counts += result.counts
         reached += result.sometimes
         simulated_s += result.simulated_s
         done += 1
-        if sys.stderr.isatty() or done % 20 == 0:
-            took_s = time.monotonic() - began_s
+        now_s = time.monotonic()
+        if sys.stderr.isatty() or done % 20 == 0 or now_s - told_s >= TELL_EVERY_S:
+            told_s = now_s
             print(
-                f"{done}/{len(seeds)} seeds, {simulated_s / 3600:.0f} simulated hours, {took_s:.0f} s",
+                f"{done}/{len(seeds)} seeds, {simulated_s / 3600:.0f} simulated hours, {now_s - began_s:.0f} s",
                 file=sys.stderr,
+                flush=True,
             )
         if not result.ok:
             failed = result
@@ -95,10 +110,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _tell(counts: Counter[Kind], reached: Counter[str], done: int, simulated_s: float, took_s: float) -> None:
-    print("\nfaults")
+    print("\nfaults that struck")
     for kind in Kind:
         print(f"  {counts[kind]:7} {kind}")
-    print("\nsometimes")
+    print("\nsometimes: rare states, and how often they were reached (a run of 200 seeds must see each)")
     for name in sorted({*REQUIRED, *reached}):
         print(f"  {reached[name]:7} {name}")
     hours = simulated_s / 3600
@@ -132,7 +147,17 @@ def _replay(options: argparse.Namespace) -> int:
         result = run_seed(replace(_settings(options, options.seed), without=without), echo=True)
     print(f"\nseed {options.seed} at {_commit()}, history {result.sha256}")
     print(result.cause or "no violation")
+    print(_ending(result))
     return 0 if result.ok else 1
+
+
+def _ending(result: Result) -> str:
+    """What the last lines mean: jobs still train at the end of a seed that is well, too."""
+    if not any(line.split()[1:] == ["calm"] for line in result.lines):
+        return "calm was not run: the seed stopped among the faults"
+    if result.ok:
+        return "calm was run and all came to rest; jobs may train on, the seed stops at `the end`"
+    return "calm had begun, and not everything came to rest"
 
 
 def _mutants(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ from broker.wire.head import HEAD_NAME, Head, decode_head
 from broker.wire.manifest import decode_manifest
 from tests.sim import check_handing_over
 from tests.sim.copy import Copy
+from tests.sim.history import short
 
 if TYPE_CHECKING:
     from tests.sim.node import SimNode
@@ -25,7 +26,9 @@ def put(truth: "Truth", key: str, before: bytes | None, data: bytes, who: str) -
     if new.manifest and (old is None or new.manifest != old.manifest):
         _committed(truth, job_id, old, new, who)
     known.generation, known.seq = new.generation, new.seq
-    truth.sim.note("head", job=job_id, generation=new.generation, seq=new.seq, step=known.step, who=who[:14])
+    truth.sim.note(
+        "head", job=job_id, generation=new.generation, seq=new.seq, step=known.step, who=short(who)
+    )
 
 
 def _fenced(truth: "Truth", job_id: str, old: Head | None, new: Head, who: str) -> None:

@@ -4,6 +4,12 @@ import hashlib
 from collections.abc import Callable
 
 
+def short(name: str) -> str:
+    """A node's token as lines show it: its first fourteen characters, which a gang shares, and its rank."""
+    stem, dash, rank = name.rpartition("-")
+    return f"{stem[:14]}-{rank}" if dash and name.startswith("bk-") and rank.isdigit() else name
+
+
 class Violation(AssertionError):
     """An invariant does not hold. `rule` names it."""
 

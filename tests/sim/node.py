@@ -16,6 +16,7 @@ from broker.wire.messages import Beat, Directive
 from lab import machines as lab
 from tests.sim.copy import Copy, Plan, Stop
 from tests.sim.faults import Chaos, Kind
+from tests.sim.history import short
 from tests.sim.loop import Killed, SimLoop, Worker, wait
 from tests.sim.objects import StoreClient
 
@@ -116,7 +117,7 @@ class SimNode:
         return f"{self.random.getrandbits(64):016x}"
 
     def note(self, what: str, **data: object) -> None:
-        self.around.note(what, node=self.token[:12], **data)
+        self.around.note(what, node=short(self.token), **data)
 
     def ended(self, state: str) -> None:
         if state == wire.JOB_FENCED:

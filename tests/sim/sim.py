@@ -25,7 +25,7 @@ from tests.sim.cloud import CloudTruth, SimCloud, SimWorld
 from tests.sim.copy import Copy, Plan
 from tests.sim.daemon import CLOUDS, SimDaemon
 from tests.sim.faults import Chaos, Kind
-from tests.sim.history import History, Violation
+from tests.sim.history import History, Violation, short
 from tests.sim.loop import Killed, SimClock, SimLoop
 from tests.sim.node import SimNode
 from tests.sim.objects import Bucket, StoreClient, Weather
@@ -242,7 +242,7 @@ class Sim:
         self.note(
             f"world.{what}",
             machine=machine.id,
-            token=machine.labels["token"][:14],
+            token=short(machine.labels["token"]),
             by=machine.ended_by or "-",
         )
         if what is Happening.RUNNING:

@@ -6,12 +6,16 @@ from random import Random
 import pytest
 
 from broker.wire.errors import PreconditionFailed
+from tests.sim.__main__ import _ending, main
 from tests.sim.faults import EVERY_S, PER_CALL, Chaos, Kind
+from tests.sim.history import short
 from tests.sim.loop import Killed, SimLoop, blocking, stepping, wait
 from tests.sim.mutants import MUTANTS
 from tests.sim.mutants.mutant import owner_of
 from tests.sim.objects import Bucket
 from tests.sim.pool import hunt
+from tests.sim.run import Result
+from tests.sim.settings import Settings
 
 
 def run(work, seed=1):
@@ -132,3 +136,35 @@ def test_a_mutant_still_finds_what_it_breaks(name):
 def test_a_broken_broker_is_caught(name):
     found = hunt((name, 5))
     assert found.caught is not None, f"{found.tried} seeds"
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (["replay"], "SEED=17 is needed"),
+        (["replay", "--seed", "--hours", "1"], "SEED=17 is needed"),
+        (["run", "--mutant", "no_fense"], "did you mean no_fence?"),
+        (["mutants", "--only", "no_fense"], "did you mean no_fence?"),
+    ],
+)
+def test_a_mistyped_command_is_told_what_was_meant(typed, told, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["sim", *typed])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert told in capsys.readouterr().err
+
+
+def test_lines_tell_the_nodes_of_a_gang_apart():
+    stem = "bk-" + "a" * 26
+    assert [short(f"{stem}-{rank}") for rank in (0, 11)] == ["bk-aaaaaaaaaaa-0", "bk-aaaaaaaaaaa-11"]
+    assert [short(name) for name in ("daemon-3", "saves-gsl4m-p1")] == ["daemon-3", "saves-gsl4m-p1"]
+
+
+def test_a_replay_says_whether_calm_was_run():
+    ok, found = Result(Settings(1)), Result(Settings(1), rule="I16 fence first")
+    found.lines = ["   156.088 VIOLATION text='no calm'"]
+    assert "not run" in _ending(found)
+    ok.lines = ["   156.088 calm", "   661.725 daemon.killed daemon=1 why=the end"]
+    assert "all came to rest" in _ending(ok)
+    found.lines = ok.lines
+    assert "not everything came to rest" in _ending(found)

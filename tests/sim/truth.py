@@ -23,6 +23,7 @@ from broker.migration.states import JOB_EDGES, NODE_EDGES, PLACEMENT_EDGES
 from broker.store.rows import Saved
 from tests.sim import check_handing_over, check_limits
 from tests.sim.daemon import SimDaemon
+from tests.sim.history import short
 
 if TYPE_CHECKING:
     from tests.sim.sim import Sim
@@ -142,7 +143,7 @@ class Truth:
         key = after.token if isinstance(after, Node) else after.id
         self.sim.note(
             "row",
-            key=key[:14] if isinstance(after, Node) else key,
+            key=short(key),
             state=after.state,
             reason=f"'{after.reason[:70]}'",
         )
@@ -163,7 +164,7 @@ class Truth:
             if after.generation is None or head.generation < after.generation:
                 self.sim.violate(
                     "I16 fence first",
-                    f"{after.id} trains under {after.generation}, HEAD has {head.generation}",
+                    f"{after.id} trains under generation {after.generation}, HEAD has generation {head.generation}",
                 )
         if isinstance(after, Job) and after.state == JobState.SUCCEEDED:
             head, plan = self.head(after.id), self.sim.plans[after.id]
