@@ -50,21 +50,24 @@ class CheckpointStore:
         with _translated():
             return self._store.folders(self._settings.job_prefix(""))
 
-    def fence(self, job_id: str, generation: int, holder: str = "") -> Head:
+    def fence(self, job_id: str, generation: int, holder: str = "", must_exist: bool = False) -> Head:
         """Give the right to commit to `generation`; the HEAD returned names the last commit before it.
 
         Idempotent: repeat it after every error but Conflict.
 
         Args:
             holder: Who gets it: the token of a node, which no other broker has drawn.
+            must_exist: The job has had a HEAD.
 
         Raises:
             Conflict: HEAD is ahead of this generation, or another holder has it: another broker, or our own later
                 past, has fenced it.
+            Corrupt: HEAD is unreadable, or gone although it must exist; a person must look.
             StoreError: it is not known to have happened.
         """
         with _translated():
-            head = fence(self._store, self._settings.job_prefix(job_id), generation, _nonce(), holder)
+            prefix = self._settings.job_prefix(job_id)
+            head = fence(self._store, prefix, generation, _nonce(), holder, must_exist)
         log.info("head.fenced", job=job_id, generation=generation, holder=holder, seq=head.seq)
         return head
 

@@ -5,7 +5,7 @@ by minutes, and it covers the configured regions only; so a row is called *denie
 token (`doubtful` says which ones need it), and a machine is called an orphan only past its grace.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.core.audit import Act, Asked, Audit, Discrepancy, Kind
@@ -13,6 +13,7 @@ from broker.core.model import Job, Node, NodeState, PlacementState
 from broker.core.ports import CloudNode, CloudState
 from broker.core.time import format_duration
 from broker.migration.rules import Rules
+from broker.wire.head import Head
 
 STORE = "store"
 # The event that a node's tag names: `broker.migration.decide` writes it with the node's row.
@@ -123,7 +124,7 @@ class Outside:
         listed: Machines of every installation, by cloud; a cloud that could not be asked is not a key.
         unasked: Clouds (or the store) that could not be asked, and why.
         looked_up: Second looks, by token; a look-up that failed is not a key.
-        heads: Generation of HEAD by open job; None where it cannot be read. A job without a HEAD is not a key.
+        heads: HEAD by open job; None where it cannot be read. A job without a HEAD is not a key.
         prefixes: Jobs that have anything in the store.
         asked_at_ms: When the first list was asked for; None: no row has changed since.
     """
@@ -131,7 +132,7 @@ class Outside:
     listed: Mapping[str, Sequence[CloudNode]] = field(default_factory=dict)
     unasked: Mapping[str, str] = field(default_factory=dict)
     looked_up: Mapping[str, CloudNode | None] = field(default_factory=dict)
-    heads: Mapping[str, int | None] = field(default_factory=dict)
+    heads: Mapping[str, Head | None] = field(default_factory=dict)
     prefixes: Collection[str] = ()
     asked_at_ms: int | None = None
 
@@ -262,17 +263,31 @@ def _row(node: Node, kind: Kind, act: Act, detail: str) -> Discrepancy:
 
 
 def _store(outside: Outside, rows: Rows) -> Iterable[Discrepancy]:
-    for job_id, generation in sorted(outside.heads.items()):
+    for job_id, head in sorted(outside.heads.items()):
         job = rows.jobs[job_id]
-        if generation is None:
+        if head is None:
             detail = "nothing may be concluded from it; look at the object"
             yield Discrepancy(f"store/{job_id}/damaged", Kind.HEAD_DAMAGED, Act.PERSON, job_id, detail=detail)
-        elif generation > job.generation:
-            detail = f"HEAD carries generation {generation}; the rows have granted {job.generation}"
+        elif why := disowned(head, job.generation, rows.nodes):
+            detail = f"HEAD carries {why}"
             yield Discrepancy(f"store/{job_id}/ahead", Kind.HEAD_AHEAD, Act.LATCH, job_id, detail=detail)
     for job_id in sorted(set(outside.prefixes) - set(rows.jobs)):
         detail = "checkpoints of a job that no row knows; kept"
         yield Discrepancy(f"store/{job_id}/stray", Kind.STRAY, Act.PERSON, job_id, detail=detail)
+
+
+def disowned(head: Head, generation: int, tokens: Container[str]) -> str | None:
+    """Why HEAD is nothing that these rows have given, or None: rows older than the world, or a copy of rows in use.
+
+    Args:
+        generation: Newest that the rows have granted.
+        tokens: Of every node in the rows.
+    """
+    if head.generation > generation:
+        return f"generation {head.generation}; the rows have granted {generation}"
+    if head.generation == generation and head.holder and head.holder not in tokens:
+        return f"generation {head.generation} for {head.holder}, which is no node of ours"
+    return None
 
 
 def _asked(outside: Outside, rows: Rows, now_ms: int, rules: Rules) -> tuple[Asked, ...]:

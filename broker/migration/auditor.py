@@ -15,11 +15,12 @@ from broker.core.errors import Corrupt, ProviderError, Refused, StoreError
 from broker.core.model import EndedBy, Event, Job, Node, NodeState
 from broker.core.ports import CloudNode
 from broker.migration.adopt import catch_up
-from broker.migration.audit import STORE, Outside, Rows, compare, doubtful
+from broker.migration.audit import STORE, Outside, Rows, compare, disowned, doubtful
 from broker.migration.collect import Collector, read_log
 from broker.migration.reconcile import CALL_TIMEOUT_S, latch_report_only
 from broker.store.access import REPORT_ONLY
 from broker.store.state import Tx
+from broker.wire.head import Head
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +49,12 @@ class Auditor:
         """
         heads = await self._heads()
         with self.collector.store.read() as tx:
-            ahead = [job.id for job in tx.jobs(open_only=True) if (heads.get(job.id) or 0) > job.generation]
+            tokens = {node.token for node in tx.nodes()}
+            ahead = [
+                job.id
+                for job in tx.jobs(open_only=True)
+                if (head := heads.get(job.id)) and disowned(head, job.generation, tokens)
+            ]
         if ahead:
             why = f"HEAD is ahead of the rows of {len(ahead)} jobs: {', '.join(ahead[:3])}"
             latch_report_only(self.collector.store, why)
@@ -101,7 +107,7 @@ class Auditor:
             for machine in machines
             if machine.installation_id == rows.installation_id
         )
-        heads = {job_id: generation for job_id, generation in outside.heads.items() if generation}
+        heads = {job_id: head for job_id, head in outside.heads.items() if head is not None}
         now_ms = self.collector.clock.now_ms()
         with self.collector.store.write() as tx:
             tx.catch_up(max(ours, default=0), by)
@@ -156,7 +162,7 @@ class Auditor:
     async def _ask(self) -> tuple[Outside, Rows]:
         asked_at_ms = self.collector.clock.now_ms()
         listed, unasked = await self._list()
-        heads: Mapping[str, int | None] = {}
+        heads: Mapping[str, Head | None] = {}
         prefixes: Collection[str] = ()
         try:
             heads = await self._heads()
@@ -200,15 +206,15 @@ class Auditor:
         await asyncio.gather(*(one(node) for node in nodes))
         return found
 
-    async def _heads(self) -> dict[str, int | None]:
-        """Generation of HEAD by open job, None where it is damaged; jobs without a HEAD are left out.
+    async def _heads(self) -> dict[str, Head | None]:
+        """HEAD by open job, None where it is damaged; jobs without a HEAD are left out.
 
         Raises:
             StoreError: one could not be read.
         """
         with self.collector.store.read() as tx:
             job_ids = [job.id for job in tx.jobs(open_only=True)]
-        heads: dict[str, int | None] = {}
+        heads: dict[str, Head | None] = {}
 
         async def one(job_id: str) -> None:
             try:
@@ -221,7 +227,7 @@ class Auditor:
                 raise StoreError(f"HEAD of {job_id}: no answer in {CALL_TIMEOUT_S:.0f} s") from error
             else:
                 if head is not None:
-                    heads[job_id] = head.generation
+                    heads[job_id] = head
 
         await asyncio.gather(*(one(job_id) for job_id in job_ids))
         return heads

@@ -45,8 +45,11 @@ def active(plan: Plan, placement: Placement) -> None:
         )
     elif wire.JOB_FENCED in states:
         if placement.generation == plan.jobs[placement.job_id].generation:
-            plan.ahead = f"HEAD of {placement.job_id} is newer than generation {placement.generation}"
-        plan.placement(placement, PlacementState.RELEASING, "HEAD carries a newer generation", lost=True)
+            plan.ahead = (
+                f"HEAD of {placement.job_id} is not of generation {placement.generation} any more: "
+                "another broker has fenced it, or an older HEAD was put back"
+            )
+        plan.placement(placement, PlacementState.RELEASING, "HEAD carries another generation", lost=True)
     elif wire.JOB_LEASE_LOST in states or wire.JOB_STOPPED in states:
         plan.placement(
             placement, PlacementState.RELEASING, "stopped itself: its run lease ran out", lost=True

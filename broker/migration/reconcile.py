@@ -186,11 +186,12 @@ class Reconciler:
     async def _fence(self, effect: Fence) -> None:
         with self.store.read() as tx:
             nodes = tx.nodes(placement_id=effect.placement_id)
+            had_a_head = any(placement.fenced for placement in tx.placements(job_id=effect.job_id))
         holder = nodes[0].token if nodes else ""
         try:
             head = await self.blocking.call(
                 "store",
-                lambda: self.checkpoints.fence(effect.job_id, effect.generation, holder),
+                lambda: self.checkpoints.fence(effect.job_id, effect.generation, holder, had_a_head),
                 CALL_TIMEOUT_S,
             )
         except LeaseLost:
@@ -200,11 +201,15 @@ class Reconciler:
             return
         except (BrokerError, TimeoutError) as error:
             log.warning("fence.failed", job=effect.job_id, generation=effect.generation, error=str(error))
+            self._settle_fence(effect, str(error) or "no answer in time")
             return
         assert head.generation == effect.generation, (head, effect)
+        self._settle_fence(effect)
+
+    def _settle_fence(self, effect: Fence, error: str | None = None) -> None:
         with self.store.write() as tx:
             plan = load(tx, self.clock.now_ms(), self.rules)
-            settle_fence(plan, effect)
+            settle_fence(plan, effect, error)
             self._save(tx, plan)
 
     def _fence_refused(self, effect: Fence, error: Conflict) -> None:

@@ -101,13 +101,22 @@ def _seen(plan: Plan, node: Node, seen: CloudNode) -> None:
         plan.node(node, **facts)
 
 
-def settle_fence(plan: Plan, effect: Fence) -> None:
-    """HEAD carries the generation: from here on this placement, and no other, can commit."""
+def settle_fence(plan: Plan, effect: Fence, error: str | None = None) -> None:
+    """HEAD carries the generation: from here on this placement, and no other, can commit.
+
+    Args:
+        error: Why that is not known yet; the fence is repeated, and whoever looks at the job reads why it waits.
+    """
     placement = plan.placements.get(effect.placement_id)
     job = plan.jobs.get(effect.job_id)
     if placement is None or job is None or placement.state != PlacementState.READY:
         return  # released meanwhile; its generation is spent, the next placement gets a newer one
     if job.state.final or job.state == JobState.CANCELLING or placement.generation != effect.generation:
+        return
+    if error is not None:
+        reason = f"waits for its checkpoint store: {error}"
+        plan.placement(placement, reason=reason)
+        plan.job(job, reason=reason)
         return
     plan.note(
         "checkpoint.fenced",

@@ -105,8 +105,8 @@ def test_a_fence_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_generation_given_twice(monkeypatch: pytest.MonkeyPatch, named: bool, story: str) -> None:
     fence = CheckpointStore.fence
 
-    def nameless(self: CheckpointStore, job_id: str, generation: int, holder: str = "") -> Head:
-        return fence(self, job_id, generation, holder if named else "")
+    def nameless(self: CheckpointStore, job_id: str, generation: int, holder: str, must_exist: bool) -> Head:
+        return fence(self, job_id, generation, holder if named else "", must_exist)
 
     def same_again(made: Plan, job: Job, new: Placement) -> None:
         generation = max(1, job.generation)

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from broker.core.model import Cut, JobState, PlacementState, Progress
-from broker.migration.effects import CreateNode
+from broker.migration.effects import CreateNode, Fence
 from broker.migration.plan import plan_pass
+from broker.migration.settle import settle_fence
 from broker.wire.messages import JobNote, Notice, ProgressNote, RestoreNote
 from tests.unit.migration.scene import AWS, Scene
 
@@ -78,7 +79,7 @@ def test_a_copy_that_was_fenced_by_us_is_only_lost() -> None:
     assert plan.ahead is None
     lost = plan.placements[placement]
     assert (lost.state, lost.lost) == (STATES.RELEASING, True)
-    assert lost.reason == "HEAD carries a newer generation"
+    assert lost.reason == "HEAD carries another generation"
 
 
 def test_a_copy_that_was_fenced_by_nobody_unmasks_a_restored_database() -> None:
@@ -87,7 +88,24 @@ def test_a_copy_that_was_fenced_by_nobody_unmasks_a_restored_database() -> None:
     scene.beat(placement, "stopped", JobNote("fenced", 1))
     plan = scene.open()
     plan_pass(plan, {})
-    assert plan.ahead == "HEAD of train-1 is newer than generation 1"
+    assert plan.ahead == (
+        "HEAD of train-1 is not of generation 1 any more: another broker has fenced it, or an older HEAD was put back"
+    )
+
+
+def test_a_job_whose_fence_fails_says_what_it_waits_for_until_it_succeeds() -> None:
+    scene = Scene()
+    placement = scene.intend()
+    scene.ready(placement)
+    fence = next(effect for effect in scene.plan() if isinstance(effect, Fence))
+    plan = scene.open()
+    settle_fence(plan, fence, "no answer in time")
+    waits = "waits for its checkpoint store: no answer in time"
+    assert (plan.jobs["train-1"].reason, plan.placements[placement].reason) == (waits, waits)
+    assert plan.placements[placement].state == STATES.READY
+    settle_fence(plan, fence)
+    assert plan.jobs["train-1"].reason.startswith("trains on ")
+    assert plan.placements[placement].state == STATES.ACTIVE
 
 
 def test_an_exit_outranks_a_notice() -> None:

@@ -49,8 +49,8 @@ def install(die: Callable[[str, Effect], None]) -> None:
         die("after", effect)
         return outcome
 
-    def dying_fence(self: CheckpointStore, job_id: str, generation: int, holder: str) -> Any:
-        head = fence(self, job_id, generation, holder)
+    def dying_fence(self: CheckpointStore, job_id: str, generation: int, *more: Any) -> Any:
+        head = fence(self, job_id, generation, *more)
         die("after", Fence(job_id, "", generation))
         return head
 

@@ -89,8 +89,8 @@ class SimCheckpoints(CheckpointStore):
         self._crash_point = crash_point
         self._settings = cast(Any, SimpleNamespace(job_prefix=lambda job_id: f"jobs/{job_id}", prefix=""))
 
-    def fence(self, job_id: str, generation: int, holder: str = "") -> Head:
-        head = super().fence(job_id, generation, holder)
+    def fence(self, job_id: str, generation: int, holder: str = "", must_exist: bool = False) -> Head:
+        head = super().fence(job_id, generation, holder, must_exist)
         self._crash_point("after fence")
         return head
 

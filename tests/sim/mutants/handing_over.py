@@ -52,7 +52,7 @@ def _believes_lost_reply(real: Any) -> Any:
 
 
 def _fence_keeps_no_commit(real: Any) -> Any:
-    def fence(store: Any, prefix: str, generation: int, nonce: str, holder: str) -> Any:
+    def fence(store: Any, prefix: str, generation: int, nonce: str, holder: str, must_exist: bool) -> Any:
         from broker.wire.head import Head, read_head, swap_head
 
         found = read_head(store, prefix)
@@ -145,14 +145,14 @@ def _waits_for_nobody(real: Any) -> Any:
 def _fences_once(real: Any) -> Any:
     """A fence that finds its own generation takes it for another's."""
 
-    def fence(store: Any, prefix: str, generation: int, nonce: str, holder: str) -> Any:
+    def fence(store: Any, prefix: str, generation: int, nonce: str, holder: str, must_exist: bool) -> Any:
         from broker.wire.errors import NewerGeneration
         from broker.wire.head import read_head
 
         found = read_head(store, prefix)
         if found is not None and found[0].generation == generation:
             raise NewerGeneration(f"{prefix}: HEAD has generation {generation} already")
-        return real(store, prefix, generation, nonce, holder)
+        return real(store, prefix, generation, nonce, holder, must_exist)
 
     return fence
 

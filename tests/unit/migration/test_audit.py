@@ -11,6 +11,7 @@ from broker.core.spec import GpuRequest, JobSpec, Resources
 from broker.migration.adopt import catch_up
 from broker.migration.audit import Log, Outside, Rows, compare, doubtful
 from broker.migration.rules import Rules
+from broker.wire.head import Head
 from tests.unit.migration.scene import AWS
 
 NOW_MS = 1_000_000_000
@@ -173,14 +174,21 @@ def test_rows_of_a_cloud_that_is_not_configured_any_more_are_said():
 
 
 def test_the_checkpoint_store():
-    found = audit(heads={"train-1": 4}, prefixes=["train-1", "train-9"])
+    found = audit(heads={"train-1": Head(4, 0, "n")}, prefixes=["train-1", "train-9"])
     assert [(d.kind, d.act, d.subject) for d in found.discrepancies] == [
         (Kind.HEAD_AHEAD, Act.LATCH, "train-1"),
         (Kind.STRAY, Act.PERSON, "train-9"),
     ]
-    assert audit(heads={"train-1": 3}).discrepancies == ()
+    assert audit(heads={"train-1": Head(3, 0, "n")}).discrepancies == ()
+    assert audit(heads={"train-1": Head(3, 0, "n", holder=TOKEN)}, rows=[node()]).discrepancies == ()
     (damaged,) = audit(heads={"train-1": None}).discrepancies
     assert (damaged.kind, damaged.act) == (Kind.HEAD_DAMAGED, Act.PERSON)
+
+
+def test_a_head_that_a_copy_of_this_database_has_fenced():
+    (other,) = audit(heads={"train-1": Head(3, 0, "n", holder="bk-of-the-copy-0")}).discrepancies
+    assert (other.kind, other.act) == (Kind.HEAD_AHEAD, Act.LATCH)
+    assert other.detail == "HEAD carries generation 3 for bk-of-the-copy-0, which is no node of ours"
 
 
 def test_only_machines_and_segments_are_ever_touched():
@@ -190,17 +198,20 @@ def test_only_machines_and_segments_are_ever_touched():
 # -- catching up ------------------------------------------------------------------------------------------------------
 
 
-def placement(state: PlacementState, generation: int | None = None) -> Placement:
+def placement(state: PlacementState, generation: int | None = None, fenced: bool = False) -> Placement:
     return Placement(
-        "train-1-p1", "train-1", 1, AWS, 1, Purpose.PLACE, "p", "ada", 0, state=state, generation=generation,
+        "train-1-p1", "train-1", 1, AWS, 1, Purpose.PLACE, "p", "ada", 0, state=state, generation=generation, fenced=fenced,
         deadline_ms=RULES.deadline_ms(state, NOW_MS - 10_000_000),
     )  # fmt: skip
 
 
 def test_generations_rise_to_what_head_carries_and_never_fall():
-    (job,) = catch_up([JOB], [], [], {"train-1": 7}, NOW_MS, RULES)
+    (job,) = catch_up([JOB], [], [], {"train-1": Head(7, 0, "n")}, NOW_MS, RULES)
     assert job.generation == 7
-    assert catch_up([JOB], [], [], {"train-1": 2}, NOW_MS, RULES) == []
+    assert catch_up([JOB], [], [], {"train-1": Head(2, 0, "n")}, NOW_MS, RULES) == []
+    (job,) = catch_up([JOB], [], [], {"train-1": Head(7, 0, "n", holder="bk-unknown-0")}, NOW_MS, RULES)
+    assert job.generation == 8, "or the audit would say for ever that HEAD is another's"
+    assert catch_up([JOB], [], [node()], {"train-1": Head(3, 0, "n", holder=TOKEN)}, NOW_MS, RULES) == []
     assert catch_up([JOB], [], [], {}, NOW_MS, RULES) == []
 
 
@@ -210,12 +221,29 @@ def test_deadlines_start_again():
     assert catch_up([JOB], [placement(PlacementState.ACTIVE, 3)], [], {}, NOW_MS, RULES) == []
 
 
-@pytest.mark.parametrize(("head", "granted"), [(2, 3), (3, 3), (4, None)])
-def test_a_fence_that_head_would_refuse_for_ever_is_granted_anew(head, granted):
-    (ready,) = catch_up([JOB], [placement(PlacementState.READY, 3)], [], {"train-1": head}, NOW_MS, RULES)[
-        -1:
-    ]
+@pytest.mark.parametrize(
+    ("head", "holder", "granted"),
+    [(2, "", 3), (3, "", 3), (3, TOKEN, 3), (3, "bk-of-the-copy-0", None), (4, "", None), (2, "bk-old-0", 3)],
+)
+def test_a_fence_that_head_would_refuse_for_ever_is_granted_anew(head, holder, granted):
+    heads = {"train-1": Head(head, 0, "n", holder=holder)}
+    changed = catch_up([JOB], [placement(PlacementState.READY, 3)], [node()], heads, NOW_MS, RULES)
+    (ready,) = [value for value in changed if isinstance(value, Placement)]
     assert ready.generation == granted
+
+
+@pytest.mark.parametrize(
+    ("head", "fenced", "generation"),
+    [(2, True, 4), (3, True, 3), (2, False, 3), (5, True, 5)],
+    ids=["put back", "as it should be", "not swapped yet", "ahead"],
+)
+def test_the_number_of_a_copy_whose_head_was_put_back_is_spent(head, fenced, generation):
+    """It can commit no more, and would say so in every pass; with a newer number it is a copy like any that was fenced."""
+    heads = {"train-1": Head(head, 0, "n")}
+    active = placement(PlacementState.ACTIVE, 3, fenced)
+    changed = catch_up([JOB], [active], [], heads, NOW_MS, RULES)
+    jobs = [value for value in changed if isinstance(value, Job)]
+    assert [job.generation for job in jobs] == ([generation] if generation != JOB.generation else [])
 
 
 def test_silence_is_counted_from_now():

@@ -331,6 +331,38 @@ def test_a_fence_that_hung_while_a_later_one_went_through_latches_nothing(island
     assert not _switched(island)
 
 
+def test_a_job_whose_head_is_gone_waits_for_a_person_and_does_not_start_from_nothing(island):
+    job_id = running(island)
+    head = head_file(island, job_id)
+    kept = head.read_bytes()
+    head.unlink()
+    island.world.interrupt(island.billed()[0].id, 0)
+    island.until(lambda: "HEAD: it is gone" in island.job(job_id).reason)
+    assert island.job(job_id).state == JobState.RECOVERING
+    assert not head.exists()
+    step = island.committed[job_id]
+    head.write_bytes(kept)
+    island.until(lambda: island.active() is not None and island.active().resumed_step == step)
+
+
+def test_an_older_head_that_was_put_back_latches_once_and_then_the_job_goes_on(island):
+    job_id = running(island)
+    head = head_file(island, job_id)
+    old = head.read_bytes()
+    island.world.interrupt(island.billed()[0].id, 0)
+    island.until(lambda: island.job(job_id).generation == 2 and island.job(job_id).state == JobState.RUNNING)
+    head.write_bytes(old)
+    island.until(lambda: _switched(island))
+    asyncio.run(island.auditor.clear("olga", "it was I"))
+    island.until(lambda: island.job(job_id).state == JobState.RUNNING and island.job(job_id).generation == 4)
+    assert not _switched(island)
+
+
+def head_file(island, job_id):
+    (found,) = (island.folder / "ck").rglob(f"*{job_id}/HEAD")
+    return found
+
+
 def _switched(island):
     with island.store.read() as tx:
         return tx.switch(REPORT_ONLY)

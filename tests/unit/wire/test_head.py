@@ -52,6 +52,13 @@ def test_a_generation_belongs_to_one_holder(store):
     assert fence(store, JOB, 2, "d", "bk-other-0").holder == "bk-other-0"
 
 
+def test_a_head_that_must_exist_is_not_made_anew(store):
+    """The job has committed; starting from nothing would lose its work without a word."""
+    with pytest.raises(Damaged, match="it is gone, and this job had one"):
+        fence(store, JOB, 2, "a", "bk-mine-0", must_exist=True)
+    assert read_head(store, JOB) is None
+
+
 def test_a_head_without_a_holder_is_anybodys(store):
     """As an earlier release wrote it."""
     fence(store, JOB, 1, "a")
