@@ -18,7 +18,7 @@ _WORDS = {
     Act.CLOSE: "close its segment",
     Act.WAIT: "wait",
     Act.RECONCILE: "nothing: the next passes do",
-    Act.LATCH: "report-only",
+    Act.LATCH: "nothing while report-only",
     Act.PERSON: "nothing: you decide",
 }
 COLUMNS = ("WHAT", "WHERE", "SUBJECT", "CLOUD'S ID", "WOULD", "DETAIL")

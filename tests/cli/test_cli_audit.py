@@ -61,6 +61,14 @@ def test_what_is_said(daemon, cli):
     assert "gcp could not be asked" in err
 
 
+def test_what_an_older_database_does_about_newer_machines(daemon, cli):
+    newer = Discrepancy(
+        "aws/i-3", Kind.NEWER, Act.LATCH, "bk-c-0", "aws", "us-east-1/use1-az6", "i-3", "event 9"
+    )
+    daemon.audit = Audit(0, "restored", (AWS, STORE), (newer,))
+    assert cli("audit")[1].split("\t")[4] == "nothing while report-only"
+
+
 def test_what_was_never_listed_is_not_called_well(daemon, cli, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     daemon.audit = Audit(
