@@ -1,11 +1,12 @@
 """How answers look: a table for eyes, tab-separated values for pipes, JSON for programs.
 
-On a terminal: a table, ages in words. Elsewhere: one line a row, tabs between, no header, so that ``cut -f1`` works.
+On a terminal: a table, ages in words; where it is too narrow for one, a block a row. Elsewhere: one line a row, tabs between, no header, so that ``cut -f1`` works.
 ``--json``: exactly what the API said. Colour only on a terminal and without ``NO_COLOR``.
 """
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -13,6 +14,11 @@ import typer
 
 from broker.core.money import format_usd
 from broker.core.time import format_duration
+
+# Columns of what a person copies into the next command: never cut, never folded.
+IDS = frozenset({"JOB", "NODE", "OFFER", "SUBJECT", "CLOUD'S ID"})
+# Characters between two columns; of the longest word that is never folded; lines that a folded cell takes, about.
+_GAP, _WORD, _LINES = 3, 24, 6
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print what the API says, as JSON.")]
 
@@ -45,10 +51,37 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    console = Console()
+    least = [_least_width(cells[0], cells) for cells in zip(columns, *lines, strict=True)]
+    if console.width < sum(least) + _GAP * len(columns):
+        _show_blocks(columns, lines, console.width)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, width in zip(columns, least, strict=True):
+        table.add_column(name, no_wrap=name in IDS, overflow="fold", min_width=width)
     for line in lines:
         table.add_row(*(Text(cell) for cell in line))
-    Console().print(table)
+    console.print(table)
+
+
+def _least_width(name: str, cells: Sequence[str]) -> int:
+    """How narrow a column may become: an id is never cut nor folded; other cells fold between words, in some lines."""
+    width = max(map(len, cells))
+    word = max(len(word) for cell in cells for word in cell.split() or [""])
+    return width if name in IDS else min(width, max(min(word, _WORD), -(-width // _LINES)))
+
+
+def _show_blocks(columns: Sequence[str], lines: Iterable[Sequence[str]], width: int) -> None:
+    """For a terminal too narrow for a table: the ids of a row on a line, and below it what else is known."""
+    for line in lines:
+        cells = [(name, cell) for name, cell in zip(columns, line, strict=True) if cell]
+        print("  ".join(cell for name, cell in cells if name in IDS))
+        rest = "; ".join(f"{name.lower()} {cell}".strip() for name, cell in cells if name not in IDS)
+        indent = " " * 4
+        for part in textwrap.wrap(
+            rest, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        ):
+            print(part)
 
 
 def show_line(row: Sequence[object]) -> None:

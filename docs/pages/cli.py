@@ -13,9 +13,10 @@ PAGE = "cli.md"
 _INTRO = """\
 # `broker`
 
-Answers go to stdout, messages to stderr. On a terminal an answer is a table; in a pipe it is one line a row with tabs
-between and no header; with `--json` it is what the API said. `NO_COLOR` is honoured. A job is named by its id, or by
-its name (then the newest of that name is meant). Exit codes: [errors](errors.md).
+Answers go to stdout, messages to stderr. On a terminal an answer is a table, or a block a row where it is too narrow
+for one; ids are never cut. In a pipe it is one line a row with tabs between and no header; with `--json` it is what
+the API said. `NO_COLOR` is honoured. A job is named by its id, or by its name (then the newest of that name is
+meant). Exit codes: [errors](errors.md).
 
 The commands reach the daemon of `broker login`, or of `$BROKER_URL`, `$BROKER_TOKEN` and `$BROKER_CA` (a file).
 """

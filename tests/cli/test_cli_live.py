@@ -3,9 +3,12 @@
 import json
 import re
 import stat
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from broker.cli import doctor
 from broker.core.model import Alternative, Commit, Decision, DecisionKind, JobState, Progress, Reason
@@ -221,6 +224,25 @@ def test_market_and_nodes(daemon, cli):
     assert cli("prices", "--gpu", "H100")[1].count("\n") == 1
     assert json.loads(cli("prices", "--json")[1])["items"][0]["offer"]["gpus"] == 1
     assert cli("nodes")[1].split("\t")[1] == "train-aaaaa"
+
+
+@pytest.mark.parametrize("columns", [40, 80, 100, 160])
+@pytest.mark.parametrize("command", ["jobs", "nodes"])
+def test_an_id_is_whole_on_a_terminal_of_any_width(daemon, cli, monkeypatch, columns, command):
+    job = daemon.job(
+        "a-name-as-long-as-names-may-well-be-abcde", state=JobState.RUNNING, reason="waits for " * 9
+    )
+    node = daemon.node(job)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = re.sub(r"\x1b\[[0-9;]*m", "", cli(command)[1])
+    assert job.id in out
+    assert (node.token in out) is (command == "nodes")
+    ids = len(job.id) + len(node.token) + 2
+    assert max(map(len, out.splitlines())) <= max(columns, ids)
+    assert "running" in out, "no word is broken either"
 
 
 def test_pause_doctor_resume(daemon, cli):
