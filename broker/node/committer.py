@@ -3,7 +3,7 @@
 import secrets
 import threading
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, Mapping, Optional, Tuple
 
 from broker.node.checkpoints import QUIET_S, Scanner, Unit, UnitState, Writer
 from broker.node.config import Home
@@ -12,6 +12,7 @@ from broker.node.lease import boot_s
 from broker.node.log import say
 from broker.node.snapshot import Changed, Snapshot
 from broker.node.state import NodeState
+from broker.wire.bounds import float_or_none
 from broker.wire.commit import retain, write_commit
 from broker.wire.errors import Fenced, LostRace, SourceChanged, WireError
 from broker.wire.head import read_head
@@ -81,7 +82,7 @@ class Committer:
         pause_s = _FIRST_PAUSE_S
         while not self.is_fenced:
             with self._working:
-                if self._commit_newest(writer):
+                if self._try(writer):
                     return True
             if boot_s() + pause_s > until_s():
                 return False
@@ -99,8 +100,16 @@ class Committer:
             with self._working:
                 if self._enough.is_set():
                     return
-                fine = self._commit_newest(Writer.ALIVE)
+                fine = self._try(Writer.ALIVE)
             pause_s = self._look_s if fine else min(max(2 * pause_s, _FIRST_PAUSE_S), _MAX_PAUSE_S)
+
+    def _try(self, writer: Writer) -> bool:
+        try:
+            return self._commit_newest(writer)
+        except Exception as error:  # noqa: BLE001  a defect that nobody hears of would end all commits in silence
+            say("commit.defect", error=f"{type(error).__name__}: {error}"[:500])
+            self._state.store_error(f"agent: {type(error).__name__}: {error}"[:500])
+            return False
 
     def _commit_newest(self, writer: Writer) -> bool:
         """Commit what is newer than the last commit; True when nothing of that is left to do."""
@@ -168,13 +177,12 @@ class Committer:
     def _numbers(self, unit: Unit) -> Dict[str, float]:
         """The metrics lines' numbers, and over them what the trainer itself wrote beside the weights."""
         numbers = dict(self._metrics())
-        history: List[Dict[str, object]] = (read_trainer_state(self._root / unit.name) or {}).get(
-            "log_history"
-        ) or []
-        for entry in history:
-            numbers.update(
-                {name: float(value) for name, value in entry.items() if isinstance(value, (int, float))}
-            )
+        history = (read_trainer_state(self._root / unit.name) or {}).get("log_history")
+        for entry in history if isinstance(history, list) else []:
+            for name, value in entry.items() if isinstance(entry, dict) else ():
+                number = float_or_none(value)
+                if number is not None:
+                    numbers[name] = number
         return numbers
 
     def _prune(self) -> None:

@@ -117,7 +117,7 @@ def read_trainer_state(folder: Path) -> Optional[dict]:  # type: ignore[type-arg
     """HF's ``trainer_state.json``; None when there is none, or it is cut short."""
     try:
         document = json.loads((folder / "trainer_state.json").read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 
@@ -126,9 +126,9 @@ def tracked_step(root: Path, tracker: str) -> Optional[int]:
     """The step that a tracker file points to; None when it is missing, empty, or free text without a number."""
     try:
         found = re.search(r"(\d+)\s*$", (root / tracker).read_text())
+        return int(found.group(1)) if found else None
     except (OSError, ValueError):
         return None
-    return int(found.group(1)) if found else None
 
 
 def tracker_text(tracker: str, folder: str, step: int) -> str:
@@ -174,14 +174,14 @@ def _safetensors_whole(path: Path, size: int) -> bool:
             ends: List[int] = [
                 entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"
             ]
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return os.path.getsize(path) == 8 + length + max(ends, default=0)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             return False
-    return os.path.getsize(path) == 8 + length + max(ends, default=0)
 
 
 def _shards_present(index: Path) -> bool:
     try:
         shards = set(json.loads(index.read_bytes())["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return all((index.parent / shard).is_file() for shard in shards)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
-    return all((index.parent / shard).is_file() for shard in shards)

@@ -106,10 +106,7 @@ class JobKeeper:
                 stop = self._wishes.stopping
                 self._end(order, state=stop.state if stop else wire.JOB_STOPPED, saved=True)
             except Exception as error:  # noqa: BLE001  a defect of ours must be told, not end in silence
-                text = f"agent: {type(error).__name__}: {error}"[:1000]
-                say("job.defect", error=text)
-                self._give_up()
-                self._end(order, state=wire.JOB_FAILED, error=text)
+                self._defect(order, f"agent: {type(error).__name__}: {error}"[:1000])
             finally:
                 self._wishes.done(order)
 
@@ -119,11 +116,21 @@ class JobKeeper:
         write_atomically(self._home.job_note, json.dumps(asdict(final)).encode())
         self._state.phase(wire.PHASE_STOPPED if order.generation else wire.PHASE_IDLE)
 
-    def _give_up(self) -> None:
-        if self._shell is not None:
-            self._shell.kill()
+    def _defect(self, order: RunOrder, text: str) -> None:
+        """End the job for a fault of ours. One that had ended, or was to end, before it did not fail to start."""
+        say("job.defect", error=text)
+        shell, stop = self._shell, self._wishes.stopping
+        state, code = wire.JOB_FAILED, None
+        if shell is not None and self._state.read().job.started:
+            if stop is not None:
+                state = stop.state
+            elif not shell.running:
+                state, code = wire.JOB_EXITED, shell.exit_code
+        if shell is not None:
+            shell.kill()
         if self._committer is not None:
             self._committer.abandon()
+        self._end(order, state=state, exit_code=code, error=text)
 
     def _prepare(self, order: RunOrder) -> None:
         if self._preparation.needed(order):
@@ -193,7 +200,11 @@ class JobKeeper:
     def _report(self, shell: Shell) -> None:
         if shell.running:
             self._state.job(handles_term=shell.handles_term())
-        note = self._metrics.read()
+        try:
+            note = self._metrics.read()
+        except Exception as error:  # noqa: BLE001  what a job writes about itself must never end it
+            say("metrics.unreadable", error=f"{type(error).__name__}: {error}"[:500])
+            return
         if note is not None:
             self._state.progress(note)
 

@@ -58,16 +58,10 @@ class MetricsReader:
         return self._note if took else None
 
     def _take(self, line: bytes) -> bool:
-        try:
-            document = json.loads(line)
-        except ValueError:
-            document = None
-        if not isinstance(document, dict):
+        numbers = _numbers(line)
+        if numbers is None:
             self.bad_lines += bool(line.strip())
             return False
-        numbers = {
-            legible(name, _MAX_NAME): float(value) for name, value in document.items() if _number(value)
-        }
         step = numbers.pop("step", None)
         total = numbers.pop("total_steps", numbers.pop("max_steps", None))
         if step is not None:
@@ -101,6 +95,17 @@ class MetricsReader:
             return None
         (first_s, first), (last_s, last) = self._steps[0], self._steps[-1]
         return (last - first) / (last_s - first_s) if last_s > first_s and last > first else None
+
+
+def _numbers(line: bytes) -> Optional[Dict[str, float]]:
+    """What a line says in numbers; None when it is no object, or has a number that no float can hold."""
+    try:
+        document = json.loads(line)
+        if not isinstance(document, dict):
+            return None
+        return {legible(name, _MAX_NAME): float(value) for name, value in document.items() if _number(value)}
+    except (ValueError, RecursionError, OverflowError):
+        return None
 
 
 def _whole(number: float) -> Optional[int]:

@@ -103,6 +103,30 @@ def test_a_job_trains_commits_saves_when_drained_and_goes_on_elsewhere(
         other.close()
 
 
+def test_what_a_job_writes_about_itself_neither_ends_it_nor_its_commits(
+    daemon: SmallDaemon, node: SmallNode
+) -> None:
+    script = f"""exec {sys.executable} -u - <<'END'
+import json, os, time, zipfile
+folder = os.environ["BROKER_CHECKPOINT_DIR"]
+lines = ["[" * 100_000, '{{"x": 1' + "0" * 400 + "}}", '{{"step": 1e30}}', '{{"\\\\ud800": 1, "step": 4}}']
+with open(os.environ["BROKER_METRICS"], "a") as file:
+    file.write("\\n".join(lines) + "\\n")
+with zipfile.ZipFile(folder + "/.new", "w") as file:
+    file.writestr("x", "y")
+os.rename(folder + "/.new", folder + "/ckpt-20261130172859132243.pt")
+while not os.path.exists(folder + "/../enough"): time.sleep(0.1)
+END
+"""
+    daemon.fence(1)
+    daemon.directive = daemon.run_order(script, checkpoint_dir="ckpt")
+    node.start()
+    committed = daemon.until(lambda beat: beat["commit"] is not None and beat["progress"] is not None)
+    assert committed["job"]["state"] == "running"
+    assert (committed["progress"]["step"], committed["commit"]["step"]) == (4, None)
+    assert list(committed["progress"]["metrics"]) == ["\ufffd"]
+
+
 def test_a_job_that_does_not_handle_sigterm_is_never_sent_it(daemon: SmallDaemon, node: SmallNode) -> None:
     # The shell is what a careless stop would hit: it would die of it and leave the trainer behind.
     script = f"{sys.executable} -c 'import time\nwhile True: time.sleep(0.1)'\necho exit $?\n"

@@ -203,6 +203,18 @@ def test_a_global_step_that_is_none_leaves_the_names_step(trainer: Trainer, told
     assert unit.step == 7
 
 
+@pytest.mark.parametrize(
+    "nonsense", ["[" * 100_000, "7" * 5000, '{"weight_map": {"a": 5}}', '{"a": 1}', "\x00"]
+)
+def test_files_that_no_reader_can_take_are_looked_at_and_left(trainer: Trainer, nonsense: str) -> None:
+    trainer.write("checkpoint-7/trainer_state.json", nonsense)
+    trainer.write("global_step_30/model.index.json", nonsense)
+    trainer.write("latest_checkpointed_iteration.txt", nonsense)
+    trainer.write("step-3.safetensors", len(nonsense).to_bytes(8, "little") + nonsense.encode())
+    assert COMPLETE not in trainer.after(1).values()
+    assert len(trainer.scanner.scan()) == 3
+
+
 def test_files_without_a_step_are_one_checkpoint_and_logs_are_none(trainer: Trainer) -> None:
     trainer.zipped("state.pt")
     trainer.write("config.json", "{}")

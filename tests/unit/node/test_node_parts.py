@@ -83,6 +83,18 @@ def test_a_step_that_is_none_makes_its_line_a_bad_one(tmp_path: Path, step: str)
     assert (note.step, note.total_steps, note.loss, reader.bad_lines) == (5, None, None, 1)
 
 
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, '{"x": 1' + "0" * 400 + "}", '{"x": ' + "1" * 5000 + "}", "\x00", '{"x": "\\ud8']
+)
+def test_a_line_that_no_reader_can_take_is_a_bad_one(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "metrics.jsonl"
+    reader = MetricsReader(file)
+    file.write_text(f'{line}\n{{"step": 6}}\n')
+    note = reader.read()
+    assert note is not None
+    assert (note.step, reader.bad_lines) == (6, 1)
+
+
 def test_names_of_metrics_can_be_sent(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     reader = MetricsReader(file)
