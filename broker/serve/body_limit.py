@@ -1,4 +1,5 @@
-"""No body of the JSON API is read without bound: a few bytes a call are enough for all of them.
+"""No body of the JSON API is read without bound: a few bytes a call are enough for all of them. Nor is one with a
+text that cannot be kept: see `broker.serve.body_text`.
 
 Routes that take more read their body in pieces, with a limit of their own (`broker.serve.files`), and are left alone.
 """
@@ -9,6 +10,8 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from broker.core.errors import UsageError
+from broker.serve.body_text import why_illegible
 from broker.serve.problem import TooLarge, problem, status_of
 
 BODY_MAX_BYTES: Final = 1 << 20
@@ -18,7 +21,10 @@ _OWN_LIMIT: Final = re.compile(r"/api/v1/sources/|/agent/")
 
 @dataclass(frozen=True)
 class BodyLimit:
-    """ASGI middleware: 413 as soon as a body turns out longer than `BODY_MAX_BYTES`; at once where its length is told."""
+    """ASGI middleware: 413 as soon as a body turns out longer than `BODY_MAX_BYTES`; at once where its length is told.
+
+    422 for a body with a text that cannot be kept.
+    """
 
     app: ASGIApp
 
@@ -28,12 +34,16 @@ class BodyLimit:
             return
         told = dict(scope["headers"]).get(b"content-length", b"")
         body = None if told.isdigit() and int(told[:20]) > BODY_MAX_BYTES else await _body(receive)
+        error: UsageError | None = None
         if body is None:
             error = TooLarge(f"the body is longer than {BODY_MAX_BYTES} bytes, more than this call takes")
+        elif why := why_illegible(body):
+            error = UsageError(why)
+        if error is not None:
             answer = problem(status_of(error), error.code, error.message, exit_code=error.exit_code)
             await answer(scope, receive, send)
             return
-        await self.app(scope, _Again(body, receive), send)
+        await self.app(scope, _Again(body or b"", receive), send)
 
 
 class _Again:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -568,3 +569,57 @@ def test_a_client_that_dies_in_the_middle_of_a_request_is_no_failure_of_ours(ben
     }  # fmt: skip
     asyncio.run(bench.client.app(scope, receive, send))
     assert heard == ["request.left"]
+
+
+def test_a_job_between_two_policies_is_refused_as_it_is_checked(bench):
+    folder = bench.services.settings.policies.dir
+    (folder / "a.yaml").write_text("policy: a\nmode: act\n")
+    (folder / "b.yaml").write_text(f"policy: b\nmode: act\nmatch: {{priority: {SPEC.priority}}}\n")
+    bench.services.policies.reload()
+    headers = bench.token("engineer")
+    answers = [
+        call(bench, "POST", path, SUBMIT, headers | {"Idempotency-Key": "tied-0001"})
+        for path in ("/jobs/check", "/jobs")
+    ]
+    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(422, "policy_file")] * 2
+    assert answers[0].json() == answers[1].json()
+    assert "is matched by a (" in answers[1].text
+    assert call(bench, "GET", "/jobs", headers=headers).json()["items"] == []
+
+
+@pytest.mark.parametrize("text", ["\ud800", "ok \udfff", "a\0b"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/jobs", lambda text: {"spec": SUBMIT["spec"] | {"run": text}}),
+        ("/jobs", lambda text: {"spec": SUBMIT["spec"] | {"labels": {text: "x"}}}),
+        ("/jobs", lambda text: {"spec": SUBMIT["spec"] | {"env": {"A": text}}}),
+        ("/jobs/check", lambda text: {"spec": SUBMIT["spec"] | {"setup": text}}),
+        ("/pause", lambda text: {"reason": text}),
+        ("/report-only/clear", lambda text: {"reason": text}),
+        ("/tokens", lambda text: {"role": "viewer", "name": text}),
+        ("/audit/apply", lambda text: {"ids": [text]}),
+    ],
+)
+def test_a_text_that_cannot_be_kept_is_refused_before_anything_happens(bench, path, body, text):
+    operator = bench.token("operator")
+    answer = bench.client.post(f"/api/v1{path}", content=json.dumps(body(text)), headers={**KEY, **operator})
+    assert (answer.status_code, answer.json()["code"]) == (422, "usage"), answer.text
+    assert "surrogate" in answer.json()["detail"]
+    with bench.store.read() as tx:
+        assert tx.jobs() == []
+        assert not tx.switch(PAUSED)
+    assert call(bench, "GET", "/jobs", headers=operator).status_code == 200
+
+
+@pytest.mark.parametrize("raw", [b'"\xed\xa0\x80"', b"[" * 100_000])
+def test_bytes_that_are_read_as_such_a_text_are_refused_too(bench, raw):
+    headers = bench.token("operator") | {"Content-Type": "application/json"}
+    answer = bench.client.post("/api/v1/pause", content=b'{"reason": ' + raw + b"}", headers=headers)
+    assert answer.status_code == 422, answer.text
+
+
+def test_any_other_text_is_kept(bench):
+    assert (
+        call(bench, "POST", "/pause", {"reason": "Schöne 🚀\n"}, bench.token("operator")).status_code == 204
+    )
