@@ -11,7 +11,7 @@ from broker.decision.cost import finish_running
 from broker.decision.fit import refuse_quote
 from broker.decision.risk import life_s, spot_fits
 from broker.decision.situation import Here, Situation, evaluate
-from broker.decision.words import offer_words, share_words
+from broker.decision.words import more_words, offer_words, share_words
 from broker.policy.facts import here_facts, offer_facts, saving_facts
 
 # Cost order makes later candidates worse; only `migrate.where` lines can prefer one of them.
@@ -127,22 +127,17 @@ def _wish(situation: Situation, here: Here, candidate: Candidate) -> Wish:
 
 def _money_lines(situation: Situation, candidate: Candidate, gain: Saving) -> tuple[Reason, ...]:
     migrate = situation.policy.migrate
-    if gain.micro_usd > 0:
-        detail = f"saving is {share_words(gain.share)}"
-    else:
-        detail = f"the cheapest other place, {offer_words(candidate.quote.offer)}, would cost {share_words(-gain.share)} more"
+    share, amount = _gain_words(candidate, gain)
     if gain.payback_s is None:
         payback = f"the move costs {format_usd(gain.move_micro_usd)} and is never earned back"
     else:
         payback = f"the move costs {format_usd(gain.move_micro_usd)}, earned back in {format_duration(gain.payback_s)}"
     return (
-        Reason(
-            f"migrate.min_saving: {migrate.min_saving * 100:g}%", gain.share >= migrate.min_saving, detail
-        ),
+        Reason(f"migrate.min_saving: {migrate.min_saving * 100:g}%", gain.share >= migrate.min_saving, share),
         Reason(
             f"migrate.min_saving_usd: {migrate.min_saving_micro_usd / 1e6:g}",
             gain.micro_usd >= migrate.min_saving_micro_usd and gain.micro_usd > 0,
-            f"saving is {format_usd(gain.micro_usd)}",
+            amount,
         ),
         Reason(
             f"migrate.max_payback: {format_duration(migrate.max_payback_s)}",
@@ -151,6 +146,15 @@ def _money_lines(situation: Situation, candidate: Candidate, gain: Saving) -> tu
         ),
         _fresh_there(situation, candidate.quote),
     )
+
+
+def _gain_words(candidate: Candidate, gain: Saving) -> tuple[str, str]:
+    """What a move would save, as a share and in dollars; what it would cost, if that is more."""
+    if gain.micro_usd > 0:
+        return f"saving is {share_words(gain.share)}", f"saving is {format_usd(gain.micro_usd)}"
+    place = f"the cheapest other place, {offer_words(candidate.quote.offer)}, would cost"
+    share, amount = more_words(share_words(-gain.share)), more_words(format_usd(-gain.micro_usd))
+    return f"{place} {share}", f"{place} {amount}"
 
 
 def _where(situation: Situation, here: Here, candidate: Candidate, gain: Saving) -> tuple[Reason, ...]:

@@ -18,6 +18,11 @@ def share_words(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
+def more_words(amount: str) -> str:
+    """``11.7 % more``, ``$34.10 more``; ``the same`` where the difference is too small to be shown."""
+    return f"{amount} more" if any(digit in amount for digit in "123456789") else "the same"
+
+
 def place_summary(situation: Situation, target: Alternative) -> str:
     """Where a job starts, or starts again."""
     verb = "restarts on" if situation.recovery else "starts on"
@@ -66,4 +71,6 @@ def nothing_found(field: Field) -> str:
 
 
 def _saves(saving: float) -> str:
-    return f"saves {share_words(saving)}" if saving >= 0 else f"costs {share_words(-saving)} more"
+    if saving > 0:
+        return f"saves {share_words(saving)}"
+    return f"costs {more_words(share_words(-saving))}"

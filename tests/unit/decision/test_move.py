@@ -334,3 +334,24 @@ def test_the_largest_numbers_that_a_job_may_tell_are_decided_about(step: int, ra
     for active in (placement(ON_DEMAND_AWS), None):
         found = answer(subject=Subject(a_job, active=active))
         assert found.summary
+
+
+@pytest.mark.parametrize(
+    ("there", "share", "amount"),
+    [(1.9411766, "the same", "the same"), (2.17, "11.7 % more", "$2.33 more"), (1.0, None, None)],
+)
+def test_a_place_that_is_no_cheaper_is_told_by_what_it_would_cost(
+    there: float, share: str | None, amount: str | None
+) -> None:
+    a_world = world(quote(ON_DEMAND_AWS, 2), quote(ON_DEMAND_GCP, there))
+    details = [
+        reason.detail
+        for reason in answer(a_world, migrate(min_saving=0.99)).reasons
+        if "min_saving" in reason.line
+    ]
+    assert not [
+        detail for detail in details if "-" in detail.replace("-highgpu-", "").replace("us-central1-a", "")
+    ]
+    assert ("saving is" in details[0]) == (share is None)
+    for detail, said in zip(details, (share, amount), strict=True):
+        assert said is None or detail.endswith(f", would cost {said}")
