@@ -17,7 +17,10 @@ import pytest
 from broker.core.errors import UsageError
 from broker.core.time import parse_duration
 from broker.settings import Settings
+from broker.store.history import HistoryStore
+from broker.store.state import StateStore
 from providers.registry import vendor_endpoints
+from tests.clocks import CountingIds, ManualClock
 from tests.docs import commands
 from tests.docs.pages import ROOT
 
@@ -36,6 +39,19 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def shown() -> Settings:
     """The file with every line that is commented out switched on."""
     return Settings.parse(re.sub(r"^# (\[[\w.]+\]|\w+ = .*)$", r"\1", TOML, flags=re.M), "broker.toml", ETC)
+
+
+def read_unit(text: str) -> configparser.ConfigParser:
+    """A unit file of systemd."""
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(text)
+    return unit
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
 
 
 class TestSettings:
@@ -72,10 +88,7 @@ class TestSettings:
 
 
 class TestUnit:
-    unit = configparser.ConfigParser(interpolation=None, strict=False)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(UNIT)
-    service = unit["Service"]
+    service = read_unit(UNIT)["Service"]
 
     def test_it_starts_a_command_that_exists_with_the_file_of_the_how_to(self) -> None:
         commands.check(self.service["ExecStart"])
@@ -108,6 +121,77 @@ class TestUnit:
         file.write_text(UNIT.replace("/opt/broker/bin/broker", sys.executable))
         found = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, timeout=60
+        )
+        assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+class TestBackupTimer:
+    """What systemd would run is run here, on a state folder and a backup folder of the test's own."""
+
+    service, timer = (
+        read_unit((DEPLOY / "systemd" / f"broker-backup.{kind}").read_text()) for kind in ("service", "timer")
+    )
+
+    def run(self, key: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+        """A command of the unit, with its paths in `tmp_path`."""
+        line = self.service["Service"][key].replace("%%", "%").replace("$$", "$")
+        broker = tmp_path / "broker"
+        broker.write_text(f'#!/bin/sh\nexec {sys.executable} -m broker "$@"\n')
+        broker.chmod(0o755)
+        for theirs, ours in (
+            ("/opt/broker/bin/broker", broker),
+            ("/backup/broker", tmp_path / "backup"),
+            ("/etc/broker/broker.toml", tmp_path / "broker.toml"),
+        ):
+            line = line.replace(theirs, str(ours))
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        return subprocess.run(
+            shlex.split(line), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+        )
+
+    def test_it_makes_a_copy_by_the_time(self, tmp_path: Path) -> None:
+        StateStore.open(_made(tmp_path / "state") / "state.db", ManualClock(), CountingIds()).close()
+        HistoryStore.open(tmp_path / "state" / "history.db").close()
+        (tmp_path / "broker.toml").write_text(f'[state]\ndir = "{tmp_path}/state"\n')
+        done = self.run("ExecStart", _made(tmp_path / "backup").parent)
+        assert done.returncode == 0, done.stderr
+        (copy,) = (tmp_path / "backup").iterdir()
+        assert re.fullmatch(r"\d{8}T\d{6}Z", copy.name)
+        assert (copy / "state.db").exists()
+
+    def test_it_keeps_a_week_and_what_is_not_its_own(self, tmp_path: Path) -> None:
+        day_s = 86_400
+        ages = {
+            "20260101T000000Z": 9, ".20260101T010000Z.x1.partial": 9, "20260103T000000Z": 6, "before-upgrade": 99,
+        }  # fmt: skip
+        for name, days in ages.items():
+            folder = _made(tmp_path / "backup" / name)
+            (folder / "state.db").write_text("")
+            os.utime(folder, (time.time() - days * day_s,) * 2)
+        done = self.run("ExecStartPost", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert {folder.name for folder in (tmp_path / "backup").iterdir()} == {
+            "20260103T000000Z",
+            "before-upgrade",
+        }
+
+    def test_the_timer_starts_it_and_can_be_enabled(self) -> None:
+        assert self.service["Service"]["Type"] == "oneshot"
+        assert self.timer["Timer"]["OnCalendar"] == "hourly"
+        assert self.timer["Install"]["WantedBy"] == "timers.target"
+
+    def test_it_may_write_where_it_has_to(self) -> None:
+        writable = self.service["Service"]["ReadWritePaths"].split()
+        assert writable == ["/backup/broker", str(Settings.parse(TOML).state_dir)]
+
+    @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+    def test_systemd_knows_every_key(self, tmp_path: Path) -> None:
+        for kind in ("service", "timer"):
+            text = (DEPLOY / "systemd" / f"broker-backup.{kind}").read_text()
+            (tmp_path / f"broker-backup.{kind}").write_text(text)
+        files = [str(tmp_path / f"broker-backup.{kind}") for kind in ("service", "timer")]
+        found = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True, timeout=60
         )
         assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
