@@ -1,4 +1,4 @@
-"""deploy/prometheus/alerts.yaml speaks of metrics, labels and pages that exist. `promtool` is not among our tools."""
+"""deploy/prometheus speaks of metrics, labels, pages and an endpoint that exist. `promtool` is not among our tools."""
 
 import re
 from pathlib import Path
@@ -7,13 +7,30 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker.clock import SystemClock
 from broker.serve.metrics import METRICS
+from broker.serve.tls import ensure_tls
+from broker.settings import Settings
 from broker.store.access import SWITCHES
+from tests.unit.serve.test_tls import shake_hands
 
 ROOT = Path(__file__).parents[3]
 (GROUP,) = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"]
 LABELS = {name: labels for name, _, labels in METRICS}
 FUNCTIONS = {"absent"}
+
+
+def test_the_scrape_job_reaches_the_endpoint_and_trusts_its_certificate(bench, monkeypatch, tmp_path):
+    document = yaml.safe_load((ROOT / "deploy/prometheus/scrape.yaml").read_text())
+    assert set(document) == {"rule_files", "scrape_configs"}
+    assert document["rule_files"][0] in (ROOT / "deploy/prometheus/alerts.yaml").read_text()
+    (job,) = document["scrape_configs"]
+    assert (job["scheme"], bench.client.get(job["metrics_path"]).status_code) == ("https", 200)
+    (target,) = job["static_configs"][0]["targets"]
+    assert f'public_url = "https://{target}"' in (ROOT / "deploy/broker.toml").read_text()
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "tls-state"))
+    settings = Settings.parse(f'[server]\npublic_url = "https://{target}"\n')
+    shake_hands(ensure_tls(settings, SystemClock().now_ms()), job["tls_config"]["server_name"])
 
 
 @pytest.mark.parametrize("rule", GROUP["rules"], ids=lambda rule: rule["alert"])
