@@ -46,7 +46,7 @@ def take_beat(node: Node, job: Job, beat: Beat, now_ms: int, rate: float) -> Tak
     if beat.seq <= before.seq:
         return Taken(node, job, stale=True)
     # A finished probe is said once and for all: an agent that was restarted need not remember it.
-    beat = replace(beat, probe=beat.probe or before.probe)
+    beat = replace(beat, probe=_shaped(beat.probe) or before.probe)
     events = [
         Event(
             kind,
@@ -177,6 +177,11 @@ def reasons_of(probe: Mapping[str, Any]) -> tuple[str, ...]:
     """Why a probe's verdict is what it is. The report comes from a node, so its shape is not believed."""
     reasons = probe.get("reasons")
     return tuple(str(reason) for reason in reasons) if isinstance(reasons, list | tuple) else ()
+
+
+def _shaped(probe: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A report whose reasons are a list of texts: who reads the row later may believe that."""
+    return probe and {**probe, "reasons": list(reasons_of(probe))}
 
 
 def over(node: Node) -> bool:

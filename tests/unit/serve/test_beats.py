@@ -108,3 +108,9 @@ def test_each_change_is_one_event():
 
 def _last(taken):
     return wire.decode(Beat, taken.node.report)
+
+
+@pytest.mark.parametrize("reasons", [None, 5, {"a": 1}, [{"b": 2}], "text"])
+def test_reasons_of_a_probe_are_a_list_of_texts_whatever_the_node_sends(reasons):
+    taken = take_beat(NODE, JOB, beat(1, probe={"verdict": "accept", "reasons": reasons}), NOW, 1)
+    assert all(isinstance(reason, str) for reason in taken.node.report["probe"]["reasons"])
