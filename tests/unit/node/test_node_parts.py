@@ -18,12 +18,15 @@ import broker.node
 import broker.wire
 from broker.node import processes
 from broker.node.config import Home, load_config
+from broker.node.job import JobKeeper
 from broker.node.lease import RunLease, boot_s
+from broker.node.link import Link
 from broker.node.metrics import MetricsReader
 from broker.node.source import BadSource, unpack_source
+from broker.node.state import NodeState
 from broker.node.wishes import Interrupted, Stop, Wishes, at_once
 from broker.wire import messages as wire
-from broker.wire.messages import RunOrder, StoreAccess
+from broker.wire.messages import JOB_EXITED, PHASE_STOPPED, RunOrder, StoreAccess
 
 
 def test_the_node_side_is_python_3_9_and_stands_alone() -> None:
@@ -265,3 +268,26 @@ def test_a_closed_node_stops_what_is_ordered_before_it_starts() -> None:
     wishes.order(run_order(1))
     wishes.take()
     assert wishes.stopping == at_once(wire.JOB_STOPPED)
+
+
+@pytest.mark.process
+def test_a_fault_of_ours_after_a_job_has_ended_is_not_told_as_a_job_that_did_not_start(
+    tmp_path: Path,
+) -> None:
+    class Faulty(JobKeeper):
+        def _after_exit(self, *_: object) -> None:
+            raise RecursionError("ours")
+
+    home = Home(tmp_path)
+    state = NodeState(facts={})
+    link = Link("https://127.0.0.1:1", "token", "secret")
+    keeper = Faulty(home, state, link, lambda: None)
+    store = StoreAccess("folder", "jobs/x", path=str(tmp_path / "store"))
+    keeper.wish(RunOrder("train-x", 1, "exit 3", store))
+    deadline = time.monotonic() + 20
+    while state.read().phase != PHASE_STOPPED:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    note = state.read().job
+    assert (note.state, note.exit_code, note.started) == (JOB_EXITED, 3, True)
+    assert "RecursionError" in note.error
