@@ -19,7 +19,7 @@ from broker.checkpoint.commits import CheckpointStore
 from broker.checkpoint.credentials import StoreSettings
 from broker.clock import SystemClock, SystemIds
 from broker.core.audit import Audit
-from broker.core.errors import DiskFull, LeaseLost, SettingsError, StoreError
+from broker.core.errors import DiskFull, LeaseLost, SettingsError
 from broker.core.model import Job, Node, Placement, PlacementState
 from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer
 from broker.core.ports import Check, LaunchRequest
@@ -31,7 +31,8 @@ from broker.migration.collect import Collector
 from broker.migration.decide import Decider
 from broker.migration.directives import Terms, directive
 from broker.migration.keys import StoreKeys
-from broker.migration.reconcile import CALL_TIMEOUT_S, Reconciler
+from broker.migration.reconcile import Reconciler
+from broker.migration.starting import Start
 from broker.node.bundle import build_agent, user_data
 from broker.policy.load import PolicySet
 from broker.policy.schema import Verify
@@ -52,10 +53,6 @@ log = structlog.get_logger(__name__)
 
 # Real seconds between two looks at the policy folder.
 POLICY_RELOAD_S = 2.0
-# Real seconds between two tries to read the HEADs at a start.
-LOOK_AGAIN_S = 5.0
-# How long a start waits for the checkpoint store before it serves agents without it, real seconds.
-STORE_START_S = 10.0
 
 
 def run(settings: Settings) -> int:
@@ -106,7 +103,6 @@ class Daemon:
         self._collect_due = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._passed_at_s: float | None = None
-        self._store_proven = False
         self.poller = Poller(
             self.providers,
             self.history,
@@ -124,10 +120,11 @@ class Daemon:
         )  # fmt: skip
         self.collector = Collector(self.store, self.providers, self.clock, self.blocking, self.rules)
         self.auditor = Auditor(self.collector, self.checkpoints, self.closed_clouds)
+        self.start = Start(self.store, self.checkpoints, self.blocking, self.auditor)
 
     async def run(self) -> int:
         """Start the loops and the server; return when told to stop."""
-        await self._try_store()
+        await self.start.try_store()
         for name in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(name, self._stop.set)
         ensure_operator_token(self.settings.state_dir, self.store, self.ids)
@@ -180,7 +177,7 @@ class Daemon:
 
     async def _reconcile(self) -> None:
         """Bring the world to the rows, then ask the policies; what they intend is planned in the next pass."""
-        await self._look_first()
+        await self.start.look_first()
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -204,40 +201,6 @@ class Daemon:
             self.notifier.ready("serving")
             self.notifier.pass_finished("reconciling")
 
-    async def _try_store(self) -> None:
-        """Prove at the start that the checkpoint store compares and swaps.
-
-        While jobs are open, one that is away for now is waited for with the agents served: unheard, they would stop
-        what they train when their run leases end.
-
-        Raises:
-            StoreError: it does not, or cannot be reached, and no job is open.
-        """
-        with self.store.read() as tx:
-            jobs = tx.jobs(open_only=True)
-        try:
-            await self.blocking.call("store", self.checkpoints.self_test, STORE_START_S)
-            self._store_proven = True
-        except TimeoutError:
-            if not jobs:
-                raise StoreError(f"the checkpoint store has not answered in {STORE_START_S:.0f} s") from None
-        except StoreError:
-            if not jobs:
-                raise
-
-    async def _look_first(self) -> None:
-        """Do nothing before the store is proven, and before it is known whether these rows are older than the world."""
-        while True:
-            try:
-                if not self._store_proven:
-                    await self.blocking.call("store", self.checkpoints.self_test, CALL_TIMEOUT_S)
-                    self._store_proven = True
-                return await self.auditor.look_first()
-            except (StoreError, TimeoutError) as error:
-                why = str(error) or "it does not answer"
-                log.error("start.waiting", reason=f"the checkpoint store cannot be read: {why}")
-                await asyncio.sleep(LOOK_AGAIN_S)
-
     async def _collect(self) -> None:
         """Look for machines that nobody owns: at once after a start, then by the schedule."""
         while True:
@@ -259,10 +222,12 @@ class Daemon:
                     log.info("cloud.checked", cloud=cloud, check=check.name, ok=check.ok, detail=check.detail)
 
     def _reload_policies(self) -> None:
+        told = {str(error) for error in self.policies.errors}
         changes = self.policies.reload()
-        if changes:
-            for error in changes.errors:
+        for error in changes.errors:
+            if str(error) not in told:
                 log.error("policy.broken", error=str(error))
+        if changes:
             log.info("policy.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
             self._woken.set()
 

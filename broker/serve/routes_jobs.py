@@ -94,7 +94,7 @@ def create_job(
     with broker.store.write() as tx:
         known = tx.job_by_key(engineer.project_id, idempotency_key)
         if known is None:
-            _check_policy(spec, broker.policies)
+            _check_policy(spec, engineer.project_id, broker.policies)
         job = submit.submit(
             tx,
             broker.ids,
@@ -113,7 +113,7 @@ def create_job(
 @router.post("/jobs/check", tags=["jobs"])
 async def check_job(wanted: Wanted, viewer: Viewer, broker: Broker) -> Decision:
     """What the job's policy would answer now, with every offer it weighs. Records nothing."""
-    _check_policy(wanted.spec, broker.policies)
+    _check_policy(wanted.spec, viewer.project_id, broker.policies)
     return broker.preview(check_spec(wanted.spec), viewer.project_id)
 
 
@@ -226,16 +226,18 @@ def ledger(
     return Listing(at_ms=broker.clock.now_ms(), items=bills(broker, segments))
 
 
-def _check_policy(spec: JobSpec, policies: PolicySet) -> None:
-    """A job that names a policy which is not there would wait for ever.
+def _check_policy(spec: JobSpec, project_id: str, policies: PolicySet) -> None:
+    """A job for which no policy speaks, or two, would wait until somebody mends a file.
 
     Raises:
-        SpecError: it does.
+        SpecError: it names a policy that is not there.
+        NotFound, PolicyError: see `broker.policy.select`.
     """
     if spec.policy is not None and spec.policy not in policies.policies:
         known = sorted(policies.policies)
         hint = did_you_mean(spec.policy, known) or f"policies are {', '.join(known) or '(none)'}"
         raise SpecError(f"policy: there is no policy named {spec.policy}", hint=hint)
+    policies.select(spec, project_id)
 
 
 def _find(tx: Tx, viewer: Principal, name: str) -> Job:

@@ -92,6 +92,15 @@ def test_init_writes_a_file_that_the_reader_takes(cli, tmp_path):
     assert cli("jobs", "init", "my-model")[0] == 5
 
 
+def test_policy_check_finds_policies_that_tie(cli, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(f"policy: {name}\nmode: act\nmatch: {{team: nlp}}\n")
+    code, _, err = cli("policy", "check", tmp_path)
+    assert code == 2
+    assert f"{tmp_path}/b.yaml: b matches the same jobs as a ({tmp_path}/a.yaml)" in err
+    assert "2 policies, 1 mistake" in err
+
+
 def test_policy_check_finds_every_mistake(cli, tmp_path):
     folder = tmp_path / "rules"
     folder.mkdir()
