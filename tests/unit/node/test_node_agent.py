@@ -269,7 +269,9 @@ def test_bad_directives_change_nothing(daemon: SmallDaemon, node: SmallNode) -> 
 def test_logs_go_on_where_the_daemon_left_off(daemon: SmallDaemon, node: SmallNode) -> None:
     daemon.directive = daemon.run_order("echo one; echo two")
     agent = node.start()
-    eventually(lambda: bytes(daemon.log) == b"one\ntwo\n")
+    # Its end is on the disk: the next agent must not run it again.
+    daemon.until(lambda beat: beat["phase"] == "stopped")
+    assert bytes(daemon.log) == b"one\ntwo\n"
     agent.kill()
     agent.wait()
     daemon.log[4:] = b""  # what the daemon had not kept when it crashed

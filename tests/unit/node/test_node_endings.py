@@ -161,7 +161,7 @@ def test_a_job_that_the_machines_shutdown_ends_before_us_is_stopped_and_not_fail
     daemon.directive = daemon.run_order(script.replace("{up}", str(up)), checkpoint_dir="c")
     agent = node.start()
     eventually(up.exists)
-    daemon.until_job("running", 5.0)
+    daemon.until(lambda beat: beat["job"]["handles_term"] is ("trap" in script), 9.0)
     for pid in job_pids(up):
         os.kill(pid, signal.SIGTERM)
     time.sleep(0.4)
