@@ -15,7 +15,7 @@ from broker.core.time import format_duration
 from broker.migration.handover import active, finished_draining, hand_over
 from broker.migration.nodes import ask_for_end, tend_nodes
 from broker.migration.probing import judge
-from broker.migration.view import Plan, beat_of
+from broker.migration.view import STORE_AWAITED, Plan, beat_of
 from broker.policy.schema import OnInconclusive
 from broker.wire import messages as wire
 from broker.wire.messages import Beat
@@ -78,7 +78,10 @@ def _overdue(plan: Plan, placement: Placement) -> Placement:
         return plan.placement(placement, deadline_ms=plan.rules.deadline_ms(placement.state, plan.now_ms))
     if placement.state.landing:
         plan.avoid(placement, f"still {placement.state} after {lasted}")
-    return plan.placement(placement, PlacementState.RELEASING, f"still {placement.state} after {lasted}")
+    why = f"still {placement.state} after {lasted}"
+    if placement.reason.startswith(STORE_AWAITED):
+        why += f": {placement.reason}"
+    return plan.placement(placement, PlacementState.RELEASING, why)
 
 
 def _land(plan: Plan, placement: Placement, on_inconclusive: OnInconclusive) -> Placement:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.core.model import Placement, PlacementState, Verdict
-from broker.migration.view import Plan
+from broker.migration.view import STORE_AWAITED, Plan
 from broker.policy.schema import OnInconclusive
 
 # How the reason of a placement begins whose nodes the probe refused; counted by `refused_in_a_row`.
@@ -48,13 +48,14 @@ def judge(
 def refused_in_a_row(placements: Sequence[Placement]) -> list[Placement]:
     """The newest placements of a job whose nodes were refused, back to the last that was not; oldest first.
 
-    An empty pool is no answer about the probe, so it neither counts nor ends the row.
+    So are those that waited for a checkpoint store which did not come: the next node would wait and be paid as well. An
+    empty pool is no answer about the probe, so it neither counts nor ends the row.
     """
     row: list[Placement] = []
     for placement in reversed(placements):
         if placement.verdict is None:
             continue
-        if not placement.reason.startswith(REFUSED):
+        if not placement.reason.startswith(REFUSED) and STORE_AWAITED not in placement.reason:
             break
         row.insert(0, placement)
     return row

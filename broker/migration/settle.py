@@ -16,7 +16,7 @@ from broker.core.errors import (
 from broker.core.model import EndedBy, JobState, Node, NodeState, PlacementState
 from broker.core.ports import CloudNode, CloudState
 from broker.migration.effects import Fence
-from broker.migration.view import Plan
+from broker.migration.view import STORE_AWAITED, Plan
 
 Outcome = CloudNode | ProviderError | None
 
@@ -114,7 +114,7 @@ def settle_fence(plan: Plan, effect: Fence, error: str | None = None) -> None:
     if job.state.final or job.state == JobState.CANCELLING or placement.generation != effect.generation:
         return
     if error is not None:
-        reason = f"waits for its checkpoint store: {error}"
+        reason = f"{STORE_AWAITED}: {error}"
         plan.placement(placement, reason=reason)
         plan.job(job, reason=reason)
         return

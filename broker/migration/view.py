@@ -14,6 +14,7 @@ from broker.wire.messages import Beat, decode
 
 # How the reason of a placement begins on which the job could not be started; counted over the job's life.
 START_FAILED = "could not start"
+STORE_AWAITED = "waits for its checkpoint store"
 
 
 def beat_of(node: Node) -> Beat | None:

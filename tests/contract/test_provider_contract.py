@@ -34,7 +34,8 @@ def test_one_token_is_one_node(cloud: Cloud) -> None:
 
 def test_a_token_is_good_for_one_request(cloud: Cloud) -> None:
     cloud.provider.create(cloud.request())
-    with pytest.raises(Invalid):
+    # One that is taken says that there is a machine to be looked up, unless the cloud has shown whose it is.
+    with pytest.raises((Invalid, UnknownOutcome)):
         cloud.provider.create(cloud.request(user_data="#!/bin/sh\nexec sleep 601\n"))
     assert len(cloud.provider.list_owned()) == 1
 

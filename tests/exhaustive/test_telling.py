@@ -7,6 +7,7 @@ import pytest
 from broker.core.model import Cut, JobState, PlacementState, Progress
 from broker.migration.effects import CreateNode, Fence
 from broker.migration.plan import plan_pass
+from broker.migration.probing import refused_in_a_row
 from broker.migration.settle import settle_fence
 from broker.wire.messages import JobNote, Notice, ProgressNote, RestoreNote
 from tests.unit.migration.scene import AWS, Scene
@@ -103,6 +104,14 @@ def test_a_job_whose_fence_fails_says_what_it_waits_for_until_it_succeeds() -> N
     waits = "waits for its checkpoint store: no answer in time"
     assert (plan.jobs["train-1"].reason, plan.placements[placement].reason) == (waits, waits)
     assert plan.placements[placement].state == STATES.READY
+    scene._take(plan)
+    scene.now_ms += 3_600_000
+    scene.beat(placement, "ready", probe={"verdict": "accept", "reasons": []})
+    late = scene.open()
+    plan_pass(late, {})
+    given_up = late.placements[placement]
+    assert given_up.reason == f"still ready after 1h: {waits}"
+    assert refused_in_a_row([given_up]) == [given_up], "the next node would wait as long, and be paid"
     settle_fence(plan, fence)
     assert plan.jobs["train-1"].reason.startswith("trains on ")
     assert plan.placements[placement].state == STATES.ACTIVE

@@ -48,7 +48,7 @@ def damage_newest_chunk(store: ObjectStore, prefix: str) -> Head:
     return head
 
 
-def test_a_damaged_chunk_costs_one_commit_and_an_empty_store_everything(
+def test_a_damaged_chunk_costs_one_commit_and_an_emptied_store_waits_for_a_person(
     deployment: Deployment, go_ahead: Path
 ) -> None:
     """There is no other way from node to node than the store."""
@@ -63,7 +63,7 @@ def test_a_damaged_chunk_costs_one_commit_and_an_empty_store_everything(
     for key, _ in list(store.list(f"{prefix}/")):
         store.delete(key)
     go_ahead.touch()
-    resume(deployment, damaged, emptied)
+    resume(deployment, damaged)
 
     second = deployment.placements(damaged)[1]
     assert second["resumed_seq"] == head.seq - 1
@@ -73,9 +73,12 @@ def test_a_damaged_chunk_costs_one_commit_and_an_empty_store_everything(
     assert head.link.manifest in event["data"]["skipped"][0]
     assert deployment.counted(damaged) == count_to(2000), "falling back costs time, and changes nothing else"
 
-    assert deployment.placements(emptied)[1]["resumed_step"] is None
-    assert deployment.log(emptied).count("starting at step 0\n") == 2
-    assert deployment.counted(emptied) == count_to(1000)
+    # It is not started from nothing without a word: a person has to say whether its work is to be done again.
+    deployment.wait_for("it says so", lambda: "HEAD: it is gone" in deployment.job(emptied)["reason"])
+    assert deployment.job(emptied)["state"] == "recovering"
+    assert deployment.log(emptied).count("starting at step 0\n") == 1
+    assert deployment.broker("cancel", emptied).code == 0
+    deployment.wait_for_gone(emptied)
 
 
 def test_a_node_cannot_read_another(deployment: Deployment) -> None:
