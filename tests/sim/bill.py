@@ -57,7 +57,14 @@ def ledger_is_the_bill(sim: Sim) -> None:
 
 
 def _forgotten(sim: Sim, machine: Machine) -> bool:
-    """Its row was closed before the backup, its meter found after it, and it has ended before the backup was put back."""
-    if sim.restored_at_s is None or machine.ended_s is None:
+    """The rows that knew its meter were replaced by a backup, and nobody could ask its cloud again while it knew.
+
+    Either it has ended before the backup was put back; or its cloud has taken it back since, while report-only forbade
+    to conclude anything from the rows.
+    """
+    if sim.restored_at_s is None or machine.ended_s is None or machine.running_s is None:
         return False
-    return machine.ended_s * 1000 <= START_MS + sim.restored_at_s * 1000
+    restored_ms = START_MS + sim.restored_at_s * 1000
+    if machine.ended_s * 1000 <= restored_ms:
+        return True
+    return machine.ended_by is not EndedBy.USER and machine.running_s * 1000 <= restored_ms
