@@ -1,14 +1,15 @@
 """From `broker.toml` to the values that the rooms take. Pure but for opening providers."""
 
 from collections.abc import Mapping
+from typing import cast
 
 from broker.core.errors import ProviderError, SettingsError
 from broker.core.model import PlacementState
-from broker.core.ports import Clock, Provider
+from broker.core.ports import Clock, PriceSource, Provider
 from broker.decision.subject import Caps, Timing
 from broker.migration.rules import Rules
 from broker.settings import Settings
-from providers.registry import open_provider
+from providers.registry import CLOUDS, open_source
 
 # A drain must have killed the job before its placement's deadline takes the node away.
 _DRAIN_SHARE = 0.8
@@ -16,16 +17,21 @@ _DRAIN_SHARE = 0.8
 
 def open_clouds(
     settings: Settings, clock: Clock, installation_id: str
-) -> tuple[dict[str, Provider], dict[str, str]]:
-    """Providers by cloud, and why the others could not be opened: one cloud's mistake stops no other."""
-    opened: dict[str, Provider] = {}
+) -> tuple[dict[str, PriceSource], dict[str, str]]:
+    """Sources of prices by cloud, and why the others could not be opened: one cloud's mistake stops no other."""
+    opened: dict[str, PriceSource] = {}
     closed: dict[str, str] = {}
     for cloud, section in settings.open_clouds.items():
         try:
-            opened[cloud] = open_provider(cloud, section.options, clock, installation_id)
+            opened[cloud] = open_source(cloud, section.options, clock, installation_id)
         except (SettingsError, ProviderError) as error:
             closed[cloud] = str(error)
     return opened, closed
+
+
+def that_rent(sources: Mapping[str, PriceSource]) -> dict[str, Provider]:
+    """Those of them that nodes can be rented from."""
+    return {cloud: cast(Provider, source) for cloud, source in sources.items() if CLOUDS[cloud].rents}
 
 
 def poll_intervals(settings: Settings) -> Mapping[str, int]:

@@ -21,8 +21,9 @@ from broker.clock import SystemClock, SystemIds
 from broker.core.audit import Audit
 from broker.core.errors import DiskFull, LeaseLost, SettingsError
 from broker.core.model import Job, Node, Placement, PlacementState
-from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer
+from broker.core.offer import Market, MarketSnapshot, Offer
 from broker.core.ports import Check, LaunchRequest
+from broker.core.tariff import BillingRule
 from broker.market.poller import Poller
 from broker.market.snapshot import build_snapshot
 from broker.migration.auditor import Auditor
@@ -89,9 +90,10 @@ class Daemon:
         self.policies = PolicySet(settings.policies.dir)
         self.agent = build_agent()
         self.agent_sha256 = keep_agent(settings.agent_dir, self.agent)
-        self.providers, self.closed_clouds = assembly.open_clouds(
+        self.sources, self.closed_clouds = assembly.open_clouds(
             settings, self.clock, self.store.installation_id
         )
+        self.providers = assembly.that_rent(self.sources)
         self.store_settings = StoreSettings.of(settings.store, settings.store_dir)
         self.checkpoints = CheckpointStore(self.store_settings)
         self.keys = StoreKeys(self.store_settings, self.rules.run_lease_s / self.clock.rate)
@@ -104,7 +106,7 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         self._passed_at_s: float | None = None
         self.poller = Poller(
-            self.providers,
+            self.sources,
             self.history,
             self.clock,
             intervals_s=assembly.poll_intervals(settings),
@@ -214,8 +216,8 @@ class Daemon:
             log.warning("cloud.none", detail=NO_CLOUD)
         for cloud, why in self.closed_clouds.items():
             log.error("cloud.unusable", cloud=cloud, check="configuration", detail=why)
-        for cloud, provider in self.providers.items():
-            for check in await asyncio.to_thread(provider.check):
+        for cloud, source in self.sources.items():
+            for check in await asyncio.to_thread(source.check):
                 if check.ok is False:
                     log.error("cloud.unusable", cloud=cloud, check=check.name, detail=check.detail)
                 else:
@@ -245,12 +247,13 @@ class Daemon:
     def snapshot(self) -> MarketSnapshot:
         """The market as of now."""
         with self.store.read() as tx:
-            return build_snapshot(self.history, tx, self.clock.now_ms())
+            prices_only = frozenset(self.sources.keys() - self.providers.keys())
+            return build_snapshot(self.history, tx, self.clock.now_ms(), prices_only)
 
     def egress(self, source: Offer, target: Offer | None) -> int:
         """Price of a GiB out of a place; free when the cloud is not configured any more."""
-        provider = self.providers.get(source.cloud)
-        return provider.egress_micro_usd_per_gib(source, target) if provider else 0
+        prices = self.sources.get(source.cloud)
+        return prices.egress_micro_usd_per_gib(source, target) if prices else 0
 
     def billing_rule(self, cloud: str, market: Market) -> BillingRule:
         """How a cloud bills; the plain rule for one that is not configured any more."""
@@ -301,8 +304,7 @@ class Daemon:
         if not self.settings.open_clouds:
             found.append(("clouds", Check("enabled", False, NO_CLOUD)))
         asked = {
-            cloud: Asked("answers", cloud, CLOUD_S, provider.check)
-            for cloud, provider in self.providers.items()
+            cloud: Asked("answers", cloud, CLOUD_S, source.check) for cloud, source in self.sources.items()
         }
         asked["store"] = Asked("compare and swap", self._store_name(), STORE_S, self._check_store)
         found += self.bounded.run(asked)

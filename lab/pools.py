@@ -4,7 +4,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from random import Random
 
-from lab.catalog import Listing
+from lab.listing import Listing
 
 HISTORY_S = 3 * 86_400
 STEP_S = 6 * 3600

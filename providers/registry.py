@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from broker.core.errors import SettingsError
-from broker.core.ports import Clock, Provider
+from broker.core.ports import Clock, PriceSource, Provider
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,12 @@ class Cloud:
     Attributes:
         provider: Module with ``open_provider(options, clock, installation_id)``.
         settings: Module with ``vendor_endpoints(options)``; imports no SDK.
+        rents: Whether what it opens is a `Provider`. Of the others only the prices are read.
     """
 
     provider: str
     settings: str
+    rents: bool = True
 
 
 CLOUDS: Mapping[str, Cloud] = {
@@ -29,15 +31,26 @@ CLOUDS: Mapping[str, Cloud] = {
 }
 
 
-def open_provider(cloud: str, options: Mapping[str, Any], clock: Clock, installation_id: str) -> Provider:
-    """A provider for `cloud`. Nothing is called yet: bad credentials show at the first call, or in `check`.
+def open_source(cloud: str, options: Mapping[str, Any], clock: Clock, installation_id: str) -> PriceSource:
+    """The prices of `cloud`. Nothing is called yet: bad credentials show at the first call, or in `check`.
 
     Raises:
         SettingsError: no such cloud, or an option is wrong; the text names the key.
     """
     module = import_module(_cloud(cloud).provider)
-    opened: Callable[[Mapping[str, Any], Clock, str], Provider] = module.open_provider
+    opened: Callable[[Mapping[str, Any], Clock, str], PriceSource] = module.open_provider
     return opened(options, clock, installation_id)
+
+
+def open_provider(cloud: str, options: Mapping[str, Any], clock: Clock, installation_id: str) -> Provider:
+    """The same for a cloud that we can rent from.
+
+    Raises:
+        SettingsError: see `open_source`; or only the prices of this cloud are read.
+    """
+    if not _cloud(cloud).rents:
+        raise SettingsError(f"clouds.{cloud}: only the prices of this cloud are read")
+    return cast(Provider, open_source(cloud, options, clock, installation_id))
 
 
 def vendor_endpoints(cloud: str, options: Mapping[str, Any]) -> list[str]:

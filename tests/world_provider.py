@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
+from broker.core.availability import Availability
 from broker.core.errors import Invalid, OutOfCapacity, ProviderDown, UnknownOutcome
 from broker.core.model import EndedBy
-from broker.core.offer import BillingRule, Market, Offer, RawQuote
+from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, CloudNode, CloudState, LaunchRequest
+from broker.core.tariff import BillingRule
 from lab import machines as lab
 from lab.catalog import TYPES, ZONES
 from lab.faults import FaultKind
@@ -44,6 +46,15 @@ class WorldProvider:
             for key, pool in self.world.pools.items()
             if key.startswith(f"{self.cloud}/")
         ]
+
+    def price_history(self, from_ms: int) -> Iterable[RawQuote]:
+        return ()
+
+    def availability(self) -> Iterable[Availability]:
+        return ()
+
+    def disk_micro_usd_per_gib_month(self, region: str) -> int:
+        return 0
 
     def create(self, request: LaunchRequest) -> CloudNode:
         lost = self._fault("create")
@@ -98,7 +109,7 @@ class WorldProvider:
 
     def billing_rule(self, market: Market) -> BillingRule:
         early = 3600 if self.cloud == "aws" and market is Market.SPOT else 0
-        return BillingRule(1, 60, early, "world")
+        return BillingRule(1, 60, early, source="world")
 
     def check(self) -> Sequence[Check]:
         return [Check("world", True, "it turns")]

@@ -1,10 +1,12 @@
-"""What can be rented and what it costs: offer, quote, market snapshot, billing rule."""
+"""What can be rented and what it costs: offer, quote, market snapshot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from broker.core.availability import Availability, Signal
 from broker.core.gpu import GPUS, GpuModel
+from broker.core.time import MINUTE_S, MS
 
 
 class Market(StrEnum):
@@ -109,6 +111,10 @@ SPOT_PRIOR_LIFE_S = 6.0 * 3600
 (github.com/skypilot-org/spot-traces) and of 5.4 h for H100 on GCP (github.com/andylizf/skynomad-artifact)."""
 
 
+LISTED_FOR_S = 15 * MINUTE_S
+"""How long a list of capacity is believed: a few polls."""
+
+
 @dataclass(frozen=True)
 class MarketSnapshot:
     """All accepted quotes as of one moment. Immutable; decisions are made on one of these.
@@ -120,6 +126,8 @@ class MarketSnapshot:
         quarantined: Offer keys whose newest reading is in quarantine, with the reason.
         spot_launch_failures_1h: Share of spot launches that failed in the last hour, 0..1.
         spot_life_s: Expected seconds to interruption by ``cloud/zone/instance_type``, where known.
+        hints: What the clouds say about obtaining an offer, by offer key.
+        prices_only: Clouds whose prices are read and where nothing can be rented by this release or configuration.
     """
 
     at_ms: int
@@ -128,25 +136,18 @@ class MarketSnapshot:
     quarantined: Mapping[str, str] = field(default_factory=dict)
     spot_launch_failures_1h: float = 0.0
     spot_life_s: Mapping[str, float] = field(default_factory=dict)
+    hints: Mapping[str, tuple[Availability, ...]] = field(default_factory=dict)
+    prices_only: frozenset[str] = frozenset()
+
+    def is_unlisted(self, offer: Offer) -> bool:
+        """Whether its cloud lists no capacity there, and has said so a short while ago."""
+        return any(
+            hint.signal is Signal.LISTED
+            and hint.high == 0
+            and self.at_ms - hint.observed_at_ms <= LISTED_FOR_S * MS
+            for hint in self.hints.get(offer.key, ())
+        )
 
     def is_empty(self, offer: Offer) -> bool:
         """Whether a launch there failed for want of capacity a short while ago."""
         return self.empty_until_ms.get(offer.key, 0) > self.at_ms
-
-
-@dataclass(frozen=True)
-class BillingRule:
-    """How a cloud turns a segment into money.
-
-    Attributes:
-        unit_s: Granularity; a started unit is billed whole.
-        minimum_s: Shortest billed duration of a segment.
-        free_if_interrupted_within_s: Billed nothing when the *cloud* ends the segment before this (AWS Linux
-            spot: 3600). 0 when there is no such rule.
-        source: Where the rule is written down, with its date.
-    """
-
-    unit_s: int = 1
-    minimum_s: int = 60
-    free_if_interrupted_within_s: int = 0
-    source: str = ""

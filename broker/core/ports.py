@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from broker.core.availability import Availability
 from broker.core.model import EndedBy
-from broker.core.offer import BillingRule, Market, Offer, RawQuote
+from broker.core.offer import Market, Offer, RawQuote
+from broker.core.tariff import BillingRule
 
 
 class Clock(Protocol):
@@ -115,11 +117,8 @@ class Check:
     detail: str
 
 
-class Provider(Protocol):
-    """One cloud. Errors are those of `broker.core.errors.ProviderError` and no others.
-
-    No SDK retry hides a failed launch. `create` is idempotent by token: the same request twice is one node.
-    """
+class PriceSource(Protocol):
+    """What one cloud costs. Errors are those of `broker.core.errors.ProviderError` and no others."""
 
     @property
     def cloud(self) -> str:
@@ -127,6 +126,35 @@ class Provider(Protocol):
 
     def quotes(self) -> Iterable[RawQuote]:
         """Every price of the configured regions. All or nothing: a page that fails fails the poll."""
+
+    def price_history(self, from_ms: int) -> Iterable[RawQuote]:
+        """Changes of price since then, where the cloud keeps them, oldest first; nothing where it does not."""
+
+    def availability(self) -> Iterable[Availability]:
+        """What the cloud says about obtaining its offers; nothing where it says nothing.
+
+        Called after each poll. A cloud that limits how often it may be asked is asked less often, and what it said
+        last is told again with its date.
+        """
+
+    def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
+        """Price of one GiB leaving `from_offer` for `to_offer`'s place; None is the checkpoint store elsewhere."""
+
+    def billing_rule(self, market: Market) -> BillingRule:
+        """How a segment becomes money."""
+
+    def disk_micro_usd_per_gib_month(self, region: str) -> int:
+        """Price of boot disk, while it exists; 0 where it is part of the machine's price."""
+
+    def check(self) -> Sequence[Check]:
+        """Credentials, rights and reach, for `broker doctor`. Never raises."""
+
+
+class Provider(PriceSource, Protocol):
+    """One cloud that we can rent from.
+
+    No SDK retry hides a failed launch. `create` is idempotent by token: the same request twice is one node.
+    """
 
     def create(self, request: LaunchRequest) -> CloudNode:
         """Rent one node.
@@ -148,12 +176,3 @@ class Provider(Protocol):
 
     def delete(self, node: CloudNode) -> None:
         """Ask for its end, with disks and addresses. No error when it is already gone."""
-
-    def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
-        """Price of one GiB leaving `from_offer` for `to_offer`'s place; None is the checkpoint store elsewhere."""
-
-    def billing_rule(self, market: Market) -> BillingRule:
-        """How a segment becomes money."""
-
-    def check(self) -> Sequence[Check]:
-        """Credentials, rights and reach, for `broker doctor`. Never raises."""

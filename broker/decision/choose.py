@@ -120,6 +120,8 @@ def choose_place(situation: Situation, field: Field) -> tuple[Candidate | None, 
 
 def _weigh(situation: Situation, quote: Quote) -> Candidate | Refusal:
     offer, snapshot = quote.offer, situation.world.snapshot
+    if offer.cloud in snapshot.prices_only:
+        return Refusal(Stage.PLACE, f"only the prices of {offer.cloud} are read; nothing can be rented there")
     refusal = refuse_offer(offer, situation.spec, situation.policy)
     if refusal is not None:
         return refusal
@@ -134,6 +136,8 @@ def _weigh(situation: Situation, quote: Quote) -> Candidate | Refusal:
     empty_s = (snapshot.empty_until_ms.get(offer.key, 0) - situation.now_ms) / 1000
     if empty_s > 0:
         return Refusal(Stage.POOL, f"had no capacity a moment ago; asked again in {format_duration(empty_s)}")
+    if snapshot.is_unlisted(offer):
+        return Refusal(Stage.POOL, f"{offer.cloud} lists no capacity there")
     why = _refuse_lines(situation, quote)
     if why:
         return Refusal(Stage.LINES, why)

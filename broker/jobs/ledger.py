@@ -14,7 +14,8 @@ from fractions import Fraction
 
 from broker.core.model import EndedBy, Segment
 from broker.core.money import MS_PER_HOUR
-from broker.core.offer import BillingRule, Market, Quote
+from broker.core.offer import Market, Quote
+from broker.core.tariff import BillingRule
 
 RuleOf = Callable[[str, Market], BillingRule]
 

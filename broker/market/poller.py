@@ -14,8 +14,9 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from broker.core.errors import DiskFull, NotFound, ProviderError, Throttled
 from broker.core.offer import RawQuote
-from broker.core.ports import Clock, Provider
+from broker.core.ports import Clock, PriceSource
 from broker.core.time import MS
+from broker.market.beside import Beside
 from broker.market.quarantine import Pending, price_of, sift
 from broker.market.reader import Reader
 from broker.store.history import HistoryStore, Poll, Quarantined
@@ -40,6 +41,7 @@ class _Cloud:
         whole_at_ms: Start of the last whole poll.
     """
 
+    source: PriceSource
     reader: Reader
     interval_s: float
     due: asyncio.Event = field(default_factory=asyncio.Event)
@@ -57,7 +59,7 @@ class Poller:
     """Polls every cloud until cancelled.
 
     Args:
-        providers: By cloud.
+        sources: By cloud.
         history: Where prices, polls and doubts are kept.
         clock: Ours; intervals are in its seconds, time-outs in real ones.
         intervals_s: By cloud; 300 where missing.
@@ -67,7 +69,7 @@ class Poller:
 
     def __init__(
         self,
-        providers: Mapping[str, Provider],
+        sources: Mapping[str, PriceSource],
         history: HistoryStore,
         clock: Clock,
         *,
@@ -78,11 +80,12 @@ class Poller:
         self._history = history
         self._clock = clock
         self._polled = polled
+        self._beside = Beside(history, clock)
         self._timeout_s = timeout_s
         intervals = intervals_s or {}
         self._clouds = {
-            cloud: _Cloud(Reader(cloud, provider.quotes), intervals.get(cloud, DEFAULT_INTERVAL_S))
-            for cloud, provider in providers.items()
+            cloud: _Cloud(source, Reader(cloud), intervals.get(cloud, DEFAULT_INTERVAL_S))
+            for cloud, source in sources.items()
         }
 
     async def run(self) -> None:
@@ -115,7 +118,10 @@ class Poller:
             raise NotFound(f"no cloud {name!r} is configured; there are {', '.join(self._clouds) or 'none'}")
         async with cloud.busy:
             poll = await self._poll(name, cloud)
-        self._polled()
+            self._polled()
+            if poll.ok:
+                await self._beside.hints(cloud.source, cloud.reader, self._timeout_s)
+                await self._beside.past(cloud.source, cloud.reader)
         return poll
 
     def ages_s(self) -> dict[str, float | None]:
@@ -144,7 +150,7 @@ class Poller:
         # Prices are dated by the start: what came in later was true no earlier than that.
         started_at_ms = self._clock.now_ms()
         try:
-            raws = await cloud.reader.read(self._timeout_s)
+            raws = await cloud.reader.read(cloud.source.quotes, self._timeout_s)
         except ProviderError as error:
             log.warning("poll.failed", cloud=name, code=error.code, error=str(error))
             return await self._failed(name, cloud, started_at_ms, error)

@@ -10,7 +10,9 @@ from broker.store.memory import Launch
 from broker.store.state import Tx
 
 
-def build_snapshot(history: HistoryStore, tx: Tx, now_ms: int) -> MarketSnapshot:
+def build_snapshot(
+    history: HistoryStore, tx: Tx, now_ms: int, prices_only: frozenset[str] = frozenset()
+) -> MarketSnapshot:
     """Prices and doubts from the price history; empty pools, launches and lifetimes from our own doings."""
     return MarketSnapshot(
         at_ms=now_ms,
@@ -19,6 +21,8 @@ def build_snapshot(history: HistoryStore, tx: Tx, now_ms: int) -> MarketSnapshot
         quarantined={key: entry.reason for key, entry in history.quarantined().items()},
         spot_launch_failures_1h=spot_failure_share(tx.launches(now_ms - HOUR_S * MS)),
         spot_life_s=spot_lives(tx.segments(), now_ms),
+        hints=history.hints(),
+        prices_only=prices_only,
     )
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from broker.core.audit import Applied, Audit
 from broker.core.model import Decision, Node
-from broker.core.offer import BillingRule, Market, MarketSnapshot
+from broker.core.offer import Market, MarketSnapshot
 from broker.core.ports import Check, Clock, Ids
 from broker.core.spec import JobSpec
+from broker.core.tariff import BillingRule
 from broker.policy.load import PolicySet
 from broker.settings import Settings
 from broker.store.history import HistoryStore

@@ -8,30 +8,40 @@ first, and a back-test may only know what had been observed.
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Select, Table, insert, select, update
+from sqlalchemy import Select, Table, delete, insert, select, update
 
+from broker.core.availability import Availability, Signal
 from broker.core.offer import Market, Offer, Quote, RawQuote
 from broker.core.plain import from_plain, to_plain
 from broker.store.engines import Engines, open_engines
 from broker.store.fetch import fetch
 from broker.store.ingest import OFFER_FIELDS, ingest
 from broker.store.migrate import migrate
-from broker.store.prices import OFFER, POLL, PRICE_NOW, PRICE_POINT, QUARANTINE, SOURCE
+from broker.store.prices import HINT, OFFER, POLL, PRICE_NOW, PRICE_POINT, QUARANTINE, SOURCE
 
 _MARKET = OFFER_FIELDS.index("market")
 
 
+class PollKind(StrEnum):
+    """What was asked for."""
+
+    PRICES = "prices"
+    HISTORY = "history"  # prices of the past, once
+    AVAILABILITY = "availability"
+
+
 @dataclass(frozen=True)
 class Poll:
-    """One look at a cloud's prices.
+    """One look at a cloud.
 
     Attributes:
         ok: False when any page failed: a partial poll is a failed one.
-        offers: Prices that were read.
+        offers: Prices or hints that were read.
         changes: How many of them were news.
         error: What went wrong, for a person.
     """
@@ -43,6 +53,7 @@ class Poll:
     offers: int = 0
     changes: int = 0
     error: str = ""
+    kind: PollKind = PollKind.PRICES
 
 
 @dataclass(frozen=True)
@@ -117,16 +128,19 @@ class HistoryStore:
             rest = connection.execute(inside.order_by(point.effective_at_ms, point.observed_at_ms)).all()
         return [_quote(row) for row in (*last, *rest)]
 
-    # -- polls and quarantine -----------------------------------------------------------------------------------------
+    # -- polls ----------------------------------------------------------------------------------------------------------
 
     def record_poll(self, poll: Poll) -> None:
         """Keep that we looked."""
         with self._engines.writer.begin() as connection:
             connection.execute(insert(POLL).values(**asdict(poll) | {"ok": int(poll.ok)}))
 
-    def polls(self, cloud: str | None = None, limit: int = 100) -> list[Poll]:
-        """Polls, newest first."""
-        query = select(POLL).order_by(POLL.c.started_at_ms.desc(), POLL.c.id.desc()).limit(limit)
+    def polls(
+        self, cloud: str | None = None, limit: int = 100, kind: PollKind = PollKind.PRICES
+    ) -> list[Poll]:
+        """Polls of one kind, newest first."""
+        newest = select(POLL).order_by(POLL.c.started_at_ms.desc(), POLL.c.id.desc())
+        query = newest.where(POLL.c.kind == kind).limit(limit)
         if cloud is not None:
             query = query.where(POLL.c.cloud == cloud)
         with self._engines.reader.connect() as connection:
@@ -140,9 +154,31 @@ class HistoryStore:
                 row.offers,
                 row.changes,
                 row.error,
+                PollKind(row.kind),
             )
             for row in rows
         ]
+
+    # -- hints ----------------------------------------------------------------------------------------------------------
+
+    def record_hints(self, cloud: str, hints: Iterable[Availability]) -> None:
+        """What a cloud says now about obtaining its offers; what it no longer says is forgotten."""
+        rows = [asdict(hint) for hint in hints]
+        with self._engines.writer.begin() as connection:
+            connection.execute(delete(HINT).where(HINT.c.offer_key.startswith(f"{cloud}/", autoescape=True)))
+            if rows:
+                connection.execute(insert(HINT).prefix_with("OR REPLACE"), rows)
+
+    def hints(self) -> dict[str, tuple[Availability, ...]]:
+        """What the clouds have last said, by offer key."""
+        found: dict[str, list[Availability]] = {}
+        with self._engines.reader.connect() as connection:
+            rows = fetch(connection, _HINTS)
+        for key, signal, *rest in rows:
+            found.setdefault(key, []).append(Availability(key, Signal(signal), *rest))
+        return {key: tuple(hints) for key, hints in found.items()}
+
+    # -- quarantine -----------------------------------------------------------------------------------------------------
 
     def quarantine(self, raw: RawQuote, observed_at_ms: int, reason: str) -> int:
         """Keep a reading that is not believed; returns how often this offer has now shown this price in a row."""
@@ -202,6 +238,7 @@ def _quotes_from(table: Table) -> Select[Any]:
 
 # Asked in every pass.
 _PRICES_NOW = str(_quotes_from(PRICE_NOW))
+_HINTS = "SELECT offer_key, signal, low, high, observed_at_ms, source FROM hint ORDER BY offer_key, signal"
 _QUARANTINED = """\
 SELECT offer_key, offer, price_text, currency, effective_at_ms, source, reason, first_seen_ms, last_seen_ms, times_seen
 FROM quarantine WHERE released_at_ms IS NULL ORDER BY id"""

@@ -5,6 +5,7 @@ smallest (231 MB), and finding the price of one offer at one moment takes 11 mic
 """
 
 from sqlalchemy import (
+    REAL,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -86,7 +87,21 @@ POLL = Table(
     Column("offers", Integer, nullable=False),
     Column("changes", Integer, nullable=False),
     Column("error", Text, nullable=False),
+    Column("kind", Text, nullable=False, server_default="prices"),  # a `store.history.PollKind`
     Index(None, "cloud", "started_at_ms"),
+    sqlite_strict=True,
+)
+
+HINT = Table(
+    "hint",
+    METADATA,
+    Column("offer_key", Text, primary_key=True),
+    Column("signal", Text, primary_key=True),  # a `core.availability.Signal`
+    Column("low", REAL, nullable=False),
+    Column("high", REAL, nullable=False),
+    Column("observed_at_ms", Int64, nullable=False),
+    Column("source", Text, nullable=False),
+    sqlite_with_rowid=False,
     sqlite_strict=True,
 )
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import moto.ec2
 
-from lab.catalog import TYPES, ZONES, Zone
+from lab.catalog import TYPES, ZONES
 from lab.faces.aws_errors import AwsError, Call, matches, page
 from lab.faces.aws_instances import Instances
+from lab.listing import Zone
 from lab.world import World
 
 HISTORY_DAYS = 90

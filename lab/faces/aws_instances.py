@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from lab.catalog import TYPES, ZONES, Zone
+from lab.catalog import TYPES, ZONES
 from lab.faces.aws_errors import AwsError, Call, matches, page
 from lab.faults import FaultKind
+from lab.listing import Zone
 from lab.machines import (
     CreateRequest,
     EndedBy,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from broker.core.time import to_iso
-from lab.catalog import InstanceType
 from lab.faces.aws_errors import AwsError, Call, page
 from lab.faults import FaultKind
+from lab.listing import InstanceType
 from lab.pools import Pool, PriceChange
 from lab.world import World
 

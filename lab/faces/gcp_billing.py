@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from broker.core.time import to_iso
-from lab.catalog import InstanceType, sku_parts
 from lab.faces.gcp_errors import Call, GcpError, page
 from lab.faults import FaultKind
+from lab.listing import InstanceType
 from lab.pools import Pool
+from lab.sold.gcp import sku_parts
 from lab.world import World
 
 SERVICE = "services/6F81-5844-456A"

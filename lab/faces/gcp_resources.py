@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from lab.catalog import InstanceType
+from lab.listing import InstanceType
 from lab.machines import EndedBy, Machine, MachineState
 
 WWW = "https://www.googleapis.com/compute/v1"  # what links name, whichever end point was called

@@ -6,10 +6,12 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from broker.core.availability import Availability
 from broker.core.errors import ProviderError
 from broker.core.money import micro_usd
-from broker.core.offer import BillingRule, Market, Offer, RawQuote
+from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, Clock, CloudNode, LaunchRequest
+from broker.core.tariff import BillingRule
 from providers.aws.clients import Clients
 from providers.aws.errors import translated
 from providers.aws.nodes import (
@@ -43,6 +45,14 @@ class AwsProvider:
     def quotes(self) -> list[RawQuote]:
         """Spot and on-demand prices of every configured region; all or nothing."""
         return self._prices.quotes()
+
+    def price_history(self, from_ms: int) -> Sequence[RawQuote]:
+        """Not read yet."""
+        return ()
+
+    def availability(self) -> Sequence[Availability]:
+        """Not read yet."""
+        return ()
 
     def create(self, request: LaunchRequest) -> CloudNode:
         """One instance. ``ClientToken`` makes a resent request the same instance.
@@ -97,6 +107,10 @@ class AwsProvider:
             free_if_interrupted_within_s=3600 if market is Market.SPOT else 0,
             source="docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html, 2026-11",
         )
+
+    def disk_micro_usd_per_gib_month(self, region: str) -> int:
+        """Of the boot disk's type."""
+        return micro_usd(self._options.disk_usd_gib_month)
 
     def check(self) -> Sequence[Check]:
         """Who we are; for each region whether we may read, and have an image."""

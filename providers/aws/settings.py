@@ -44,6 +44,9 @@ class AwsOptions(Options):
     endpoint_sts: str | None = Field(default=None, description="URL instead of the vendor's STS")
     connect_timeout_s: float = Field(default=5.0, gt=0, le=60)
     read_timeout_s: float = Field(default=30.0, gt=0, le=300)
+    disk_usd_gib_month: Decimal = Field(
+        default=Decimal("0.08"), ge=0, description="boot disk, per GiB and month"
+    )
     egress_internet_usd_gib: Decimal = Field(default=Decimal("0.09"), ge=0, description="to the internet")
     egress_region_usd_gib: Decimal = Field(default=Decimal("0.02"), ge=0, description="to another region")
     egress_zone_usd_gib: Decimal = Field(

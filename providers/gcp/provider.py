@@ -8,6 +8,7 @@ from typing import Any
 from google.api_core import exceptions as api
 from google.cloud import compute_v1
 
+from broker.core.availability import Availability
 from broker.core.errors import (
     Denied,
     Invalid,
@@ -19,8 +20,9 @@ from broker.core.errors import (
 )
 from broker.core.ids import request_id
 from broker.core.money import micro_usd
-from broker.core.offer import BillingRule, Market, Offer, RawQuote
+from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, Clock, CloudNode, LaunchRequest
+from broker.core.tariff import BillingRule
 from providers.gcp.clients import Clients
 from providers.gcp.errors import Refusal, from_operation, translated
 from providers.gcp.nodes import (
@@ -62,6 +64,14 @@ class GcpProvider:
     def quotes(self) -> list[RawQuote]:
         """Spot and on-demand prices of every configured region; all or nothing."""
         return self._prices.quotes()
+
+    def price_history(self, from_ms: int) -> Sequence[RawQuote]:
+        """Not read yet."""
+        return ()
+
+    def availability(self) -> Sequence[Availability]:
+        """Not read yet."""
+        return ()
 
     def create(self, request: LaunchRequest) -> CloudNode:
         """One instance, named by the token; ``requestId`` is derived from it. Waits until it is decided.
@@ -144,6 +154,10 @@ class GcpProvider:
         return BillingRule(
             unit_s=1, minimum_s=60, source="cloud.google.com/compute/vm-instance-pricing, 2026-11"
         )
+
+    def disk_micro_usd_per_gib_month(self, region: str) -> int:
+        """Of the boot disk's type."""
+        return micro_usd(self._options.disk_usd_gib_month)
 
     def check(self) -> Sequence[Check]:
         """Credentials; for each region whether we may read it; whether we may list our instances."""

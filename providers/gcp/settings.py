@@ -50,6 +50,9 @@ class GcpOptions(Options):
     create_wait_s: float = Field(
         default=60.0, gt=0, le=600, description="for a create to be decided, real time"
     )
+    disk_usd_gib_month: Decimal = Field(
+        default=Decimal("0.10"), ge=0, description="boot disk, per GiB and month"
+    )
     egress_internet_usd_gib: Decimal = Field(default=Decimal("0.12"), ge=0, description="to the internet")
     egress_region_usd_gib: Decimal = Field(default=Decimal("0.02"), ge=0, description="to another region")
     egress_zone_usd_gib: Decimal = Field(default=Decimal("0.01"), ge=0, description="between zones")

@@ -22,12 +22,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from broker.core.availability import Availability
 from broker.core.errors import Denied, Invalid, OutOfCapacity, UnknownOutcome
 from broker.core.ids import is_node_token
 from broker.core.model import EndedBy
 from broker.core.money import micro_usd
-from broker.core.offer import BillingRule, Market, Offer, RawQuote
+from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, Clock, CloudNode, CloudState, LaunchRequest
+from broker.core.tariff import BillingRule
 from broker.core.time import DAY_S, MS
 from providers.local import keeper
 from providers.local.settings import LocalOptions, parse
@@ -68,6 +70,14 @@ class LocalProvider:
             interconnect="none" if options.gpus == 1 else "pcie",
         )
         return [RawQuote(offer, f"{options.price_usd_h:f}", "USD", None, "local:settings")]
+
+    def price_history(self, from_ms: int) -> Sequence[RawQuote]:
+        """Your machine has one price."""
+        return ()
+
+    def availability(self) -> Sequence[Availability]:
+        """Its owner says how many nodes it may have; nothing more is known."""
+        return ()
 
     def create(self, request: LaunchRequest) -> CloudNode:
         """Start a keeper, or return the node that this token has started.
@@ -125,6 +135,10 @@ class LocalProvider:
     def billing_rule(self, market: Market) -> BillingRule:
         """By the second: it is your own."""
         return BillingRule(unit_s=1, minimum_s=0, source="your own machine")
+
+    def disk_micro_usd_per_gib_month(self, region: str) -> int:
+        """It is your own."""
+        return 0
 
     def check(self) -> Sequence[Check]:
         """Whether the folder can be written."""

@@ -15,8 +15,9 @@ from broker.core.errors import (
     Throttled,
     UnknownOutcome,
 )
-from broker.core.offer import BillingRule, Market, Offer, RawQuote
+from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, CloudNode, LaunchRequest
+from broker.core.tariff import BillingRule
 from lab import machines as lab
 from lab.pools import PriceChange
 from lab.world import World

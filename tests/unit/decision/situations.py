@@ -42,7 +42,14 @@ def quote(offer: Offer, usd_h: float, age_s: float = 10) -> Quote:
 
 
 def world(*quotes: Quote, egress: int = 0, now_ms: int = NOW, **more: Any) -> World:
-    snapshot_keys = {"empty_until_ms", "quarantined", "spot_launch_failures_1h", "spot_life_s"}
+    snapshot_keys = {
+        "empty_until_ms",
+        "quarantined",
+        "spot_launch_failures_1h",
+        "spot_life_s",
+        "hints",
+        "prices_only",
+    }
     snapshot = MarketSnapshot(
         now_ms,
         {q.offer.key: q for q in quotes},

@@ -23,6 +23,7 @@ from situations import (
     world,
 )
 
+from broker.core.availability import Availability, Signal
 from broker.core.model import Decision, DecisionKind
 from broker.core.offer import Market, Offer
 from broker.core.spec import GpuRequest
@@ -124,6 +125,24 @@ class TestNothing:
             "policy test denies t",
             "has 1 x A100-SXM4-80",
         ]
+
+    def test_a_cloud_of_which_only_prices_are_read_is_never_rented(self) -> None:
+        decision = answer(world(quote(SPOT_AWS, 2), quote(SPOT_GCP, 3), prices_only=frozenset({"aws"})))
+        assert target(decision) == SPOT_GCP
+        assert "only the prices of aws are read" in refused(decision, SPOT_AWS)
+
+    def test_an_offer_that_its_cloud_lists_without_capacity_is_left(self) -> None:
+        def listed(value: float, age_s: float) -> World:
+            hint = Availability(
+                SPOT_AWS.key, Signal.LISTED, value, value, NOW - round(age_s * 1000), "lambda:types"
+            )
+            return world(quote(SPOT_AWS, 2), quote(SPOT_GCP, 3), hints={SPOT_AWS.key: (hint,)})
+
+        decision = answer(listed(0, 60))
+        assert target(decision) == SPOT_GCP
+        assert refused(decision, SPOT_AWS) == "aws lists no capacity there"
+        assert target(answer(listed(1, 60))) == SPOT_AWS
+        assert target(answer(listed(0, DAY_S))) == SPOT_AWS  # it said so too long ago
 
     def test_an_empty_pool_waits(self) -> None:
         decision = answer(world(quote(SPOT_AWS, 2), empty_until_ms={SPOT_AWS.key: NOW + 120_000}))

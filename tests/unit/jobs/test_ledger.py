@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from broker.core.model import EndedBy, Segment
 from broker.core.money import MS_PER_HOUR
-from broker.core.offer import BillingRule, Market, Offer, Quote
+from broker.core.offer import Market, Offer, Quote
+from broker.core.tariff import BillingRule
 from broker.jobs.ledger import Bill, Why, bill, ledger
 
 HOUR = 3_600_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.catalog import TYPES, Scenario, listings, sku_parts
+from lab.catalog import TYPES, Scenario, listings
 from lab.machines import (
     CreateRequest,
     EndedBy,
@@ -14,6 +14,7 @@ from lab.machines import (
     TokenMismatch,
     UnknownPool,
 )
+from lab.sold.gcp import sku_parts
 from lab.world import World
 from tests.clocks import ManualClock
 

@@ -12,11 +12,13 @@ import pytest
 from readings import ON_DEMAND, SPOT, raw
 
 from broker.clock import SystemClock
+from broker.core.availability import Availability, Signal
 from broker.core.errors import Denied, NotFound, ProviderDown, Throttled
-from broker.core.offer import BillingRule, Market, Offer, RawQuote
+from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, CloudNode, LaunchRequest
+from broker.core.tariff import BillingRule
 from broker.market.poller import Poller
-from broker.store.history import HistoryStore
+from broker.store.history import HistoryStore, PollKind
 
 pytestmark = pytest.mark.anyio
 
@@ -32,10 +34,21 @@ class Prices:
     cloud: str
     read: Callable[[], Iterable[RawQuote]]
     calls: list[float] = field(default_factory=list)
+    hints: Callable[[], Iterable[Availability]] = tuple
+    past: Callable[[int], Iterable[RawQuote]] = lambda from_ms: ()
 
     def quotes(self) -> Iterable[RawQuote]:
         self.calls.append(time.monotonic())
         return self.read()
+
+    def price_history(self, from_ms: int) -> Iterable[RawQuote]:
+        return self.past(from_ms)
+
+    def availability(self) -> Iterable[Availability]:
+        return self.hints()
+
+    def disk_micro_usd_per_gib_month(self, region: str) -> int:
+        return 0
 
     def create(self, request: LaunchRequest) -> CloudNode:
         raise Denied("sells nothing")
@@ -77,6 +90,10 @@ def history(tmp_path: Path) -> Iterator[HistoryStore]:
 def two(offer: Offer = SPOT, price: str = "2.5") -> Callable[[], list[RawQuote]]:
     other = replace(offer, market=Market.ON_DEMAND)
     return lambda: [raw(price, offer, None), raw("6.88", other, None)]
+
+
+def hint(offer: Offer, score: float) -> Availability:
+    return Availability(offer.key, Signal.PLACEMENT_SCORE, score, score, 1_000, "aws:placement_scores")
 
 
 def poller(history: HistoryStore, *providers: Prices, **more: object) -> Poller:
@@ -157,7 +174,7 @@ async def test_a_hanging_cloud_is_left_and_asked_again_only_when_it_is_back(hist
 
     slow = Prices("aws", hangs)
     one = poller(history, slow, Prices("gcp", two(GCP_SPOT)), timeout_s=0.05)
-    assert (await one.poll_now("aws")).error == "aws: no price list within 0.05 s"
+    assert (await one.poll_now("aws")).error == "aws: no answer within 0.05 s"
     assert (await one.poll_now("aws")).error == "aws: the poll before still has not come back"
     assert len(slow.calls) == 1
     assert (await one.poll_now("gcp")).ok
@@ -282,3 +299,65 @@ async def test_a_full_disk_ends_no_loop(history: HistoryStore) -> None:
         connection.exec_driver_sql(limit.format(1 << 30))
     await run_for(one, 0.5)
     assert history.now()
+
+
+async def test_hints_are_kept_with_their_date_and_forgotten_when_no_longer_said(
+    history: HistoryStore,
+) -> None:
+    says = [hint(SPOT, 8)]
+    one = poller(history, Prices("aws", two(), hints=lambda: says))
+    await one.poll_now("aws")
+    assert history.hints() == {SPOT.key: (hint(SPOT, 8),)}
+    says.clear()
+    await one.poll_now("aws")
+    assert history.hints() == {}
+
+
+async def test_a_cloud_that_does_not_hint_keeps_its_prices_and_what_it_said(history: HistoryStore) -> None:
+    answers: list[Callable[[], Iterable[Availability]]] = [lambda: [hint(SPOT, 8)]]
+
+    def breaks() -> Iterable[Availability]:
+        raise Throttled("one request a day")
+
+    one = poller(history, Prices("aws", two(), hints=lambda: answers[0]()))
+    await one.poll_now("aws")
+    answers[0] = breaks
+    poll = await one.poll_now("aws")
+    assert poll.ok
+    assert history.hints() == {SPOT.key: (hint(SPOT, 8),)}
+    failed, _ = history.polls("aws", kind=PollKind.AVAILABILITY)
+    assert (failed.ok, failed.error) == (False, "one request a day")
+
+
+async def test_the_past_is_read_once_and_only_believable_points_of_it(history: HistoryStore) -> None:
+    asked: list[int] = []
+    day = 86_400_000
+
+    def past(from_ms: int) -> Iterable[RawQuote]:
+        asked.append(from_ms)
+        return [raw("2.4", SPOT, from_ms + day), raw("-1", SPOT, from_ms + 2 * day), raw("2.6", SPOT, None)]
+
+    one = poller(history, Prices("aws", two(), past=past))
+    first = await one.poll_now("aws")
+    await one.poll_now("aws")
+    assert len(asked) == 1
+    points = history.points(SPOT.key, 0, first.ended_at_ms + day)
+    assert [point.price_micro_usd_h for point in points] == [2_400_000, 2_500_000]
+    # Known since the import: a back-test must not see it earlier.
+    assert points[0].observed_at_ms >= first.started_at_ms
+
+
+async def test_a_past_that_breaks_off_is_read_again(history: HistoryStore) -> None:
+    asked: list[int] = []
+
+    def past(from_ms: int) -> Iterable[RawQuote]:
+        asked.append(from_ms)
+        if len(asked) == 1:
+            raise ProviderDown("page 7")
+        return [raw("2.4", SPOT, from_ms + 86_400_000)]
+
+    one = poller(history, Prices("aws", two(), past=past))
+    for _ in range(3):
+        await one.poll_now("aws")
+    assert len(asked) == 2
+    assert len(history.points(SPOT.key, 0, 2**60)) == 2

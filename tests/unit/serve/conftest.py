@@ -8,9 +8,10 @@ from fastapi.testclient import TestClient
 
 from broker.core.audit import Applied, Asked, Audit
 from broker.core.model import Decision, DecisionKind, Job, Node, NodeState, Placement, PlacementState, Purpose
-from broker.core.offer import BillingRule, Market, MarketSnapshot, Offer, Quote
+from broker.core.offer import Market, MarketSnapshot, Offer, Quote
 from broker.core.ports import Check
 from broker.core.spec import GpuRequest, JobSpec, Resources
+from broker.core.tariff import BillingRule
 from broker.policy.load import PolicySet
 from broker.serve.api import create_app
 from broker.serve.auth import make_token

@@ -1,0 +1,92 @@
+"""What is asked beside the prices: hints about obtaining an offer after each poll, and the past once.
+
+Neither is needed for a decision, so a failure is written down and says nothing about the prices.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import structlog
+
+from broker.core.errors import DiskFull, ProviderError
+from broker.core.offer import Quote, RawQuote
+from broker.core.ports import Clock, PriceSource
+from broker.core.time import DAY_S, MS
+from broker.market.quarantine import judge
+from broker.market.reader import Reader
+from broker.store.history import HistoryStore, Poll, PollKind
+
+log = structlog.get_logger()
+
+HISTORY_S = 90 * DAY_S  # what EC2 keeps; the others keep less or nothing
+HISTORY_TIMEOUT_S = 1800.0
+
+T = TypeVar("T")
+
+
+class Beside:
+    """Reads hints and the past of one cloud at a time, and keeps them."""
+
+    def __init__(self, history: HistoryStore, clock: Clock) -> None:
+        self._history = history
+        self._clock = clock
+
+    async def hints(self, source: PriceSource, reader: Reader, timeout_s: float) -> None:
+        """What the cloud says now about obtaining its offers. What it said before stays when it does not answer."""
+        await self._look(
+            PollKind.AVAILABILITY,
+            source,
+            lambda: reader.read(source.availability, timeout_s),
+            lambda hints, _: self._history.record_hints(source.cloud, hints),
+        )
+
+    async def past(self, source: PriceSource, reader: Reader) -> None:
+        """The last 90 days of prices, once in the life of a database, and again until it has been read whole."""
+        if any(poll.ok for poll in self._history.polls(source.cloud, kind=PollKind.HISTORY)):
+            return
+        from_ms = self._clock.now_ms() - round(HISTORY_S * MS)
+
+        def take(raws: Sequence[RawQuote], observed_at_ms: int) -> None:
+            changes = self._history.ingest(believable(raws, observed_at_ms))
+            log.info("history.imported", cloud=source.cloud, points=len(raws), changes=changes)
+
+        await self._look(
+            PollKind.HISTORY,
+            source,
+            lambda: reader.read(lambda: source.price_history(from_ms), HISTORY_TIMEOUT_S),
+            take,
+        )
+
+    async def _look(
+        self,
+        kind: PollKind,
+        source: PriceSource,
+        read: Callable[[], Awaitable[list[T]]],
+        keep: Callable[[list[T], int], None],
+    ) -> None:
+        started_at_ms = self._clock.now_ms()
+        try:
+            found = await read()
+            await asyncio.to_thread(keep, found, started_at_ms)
+        except DiskFull:
+            raise
+        except Exception as error:  # noqa: BLE001 - a mistake in one provider must not stop the others
+            log.warning(
+                "poll.failed",
+                cloud=source.cloud,
+                kind=kind,
+                code=error.code if isinstance(error, ProviderError) else type(error).__name__,
+                error=str(error),
+            )
+            text = str(error) or type(error).__name__
+            poll = Poll(source.cloud, started_at_ms, self._clock.now_ms(), False, error=text, kind=kind)
+        else:
+            poll = Poll(source.cloud, started_at_ms, self._clock.now_ms(), True, len(found), kind=kind)
+        await asyncio.to_thread(self._history.record_poll, poll)
+
+
+def believable(raws: Sequence[RawQuote], observed_at_ms: int) -> list[Quote]:
+    """Those of the past that could be prices. What the market would doubt is left out: nobody can confirm it."""
+    judged = (judge(raw, observed_at_ms, None) for raw in raws if raw.effective_at_ms is not None)
+    return [quote for quote in judged if isinstance(quote, Quote)]
