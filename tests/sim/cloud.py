@@ -18,6 +18,7 @@ from broker.core.errors import (
 from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, CloudNode, LaunchRequest
 from broker.core.tariff import BillingRule
+from broker.migration.reconcile import CALL_TIMEOUT_S
 from lab import machines as lab
 from lab.pools import PriceChange
 from lab.world import World
@@ -59,7 +60,7 @@ class CloudTruth:
 
     Attributes:
         visible_at_s: By machine id: from when on listings show it.
-        denied: By machine id: how often in a row the cloud has denied a machine that was there.
+        denied: By machine id: how often in a row the cloud was heard to deny a machine that was there.
         expired_until_s: Credentials do not work until then; feed_until_s: the price list does not answer until then.
         cut_until_s: Nothing reaches the cloud until then.
         odd: Offers whose newest reading that was handed out is a glitch.
@@ -145,9 +146,14 @@ class SimCloud(WorldProvider):
         return self._node(machine)
 
     def find(self, token: str, region: str, zone: str) -> Steps[CloudNode | None]:  # type: ignore[override]
-        found = yield from self._exchange("find", token, lambda late: self._find(token))
+        asked_s = self._loop.now_s
+        found, machine_id = yield from self._exchange("find", token, lambda late: self._find(token))
         if found is not None:
             self._truth.shown.add(token)
+        # An answer that comes after the caller has given up was never heard: it neither denies nor takes a denial back.
+        if machine_id is not None and self._loop.now_s - asked_s <= CALL_TIMEOUT_S:
+            denied = self._truth.denied
+            denied[machine_id] = denied.get(machine_id, 0) + 1 if found is None else 0
         return found
 
     def list_owned(self) -> Steps[list[CloudNode]]:  # type: ignore[override]
@@ -298,20 +304,18 @@ class SimCloud(WorldProvider):
         self._deed(Deed("create", request.token, self._who, late, machine if new else None))
         return machine
 
-    def _find(self, token: str) -> CloudNode | None:
+    def _find(self, token: str) -> tuple[CloudNode | None, str | None]:
+        """What the cloud says of a token, and the machine that it is about, shown or denied though it is there."""
         for machine in reversed(self.world.machines(self.cloud)):
             if machine.labels["token"] != token:
                 continue
             there = machine.state is not lab.MachineState.TERMINATED
             if not there and (self.cloud == "gcp" or self._old(machine)):
-                return None  # deleted is deleted there; the other cloud shows the dead for an hour
+                return None, None  # deleted is deleted there; the other cloud shows the dead for an hour
             if self._hidden(machine):
-                if there:
-                    self._truth.denied[machine.id] = self._truth.denied.get(machine.id, 0) + 1
-                return None
-            self._truth.denied[machine.id] = 0
-            return self._node(machine)
-        return None
+                return None, machine.id if there else None
+            return self._node(machine), machine.id
+        return None, None
 
     def _list(self) -> list[CloudNode]:
         return [
