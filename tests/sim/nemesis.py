@@ -256,14 +256,16 @@ class Nemesis:
 
     def power_loss(self) -> str | None:
         """`state.db` is synchronous=FULL: what was committed is there. `history.db` may lose its last commits."""
-        daemon = self._daemon()
-        if daemon is None:
+        on = [daemon for daemon in self.sim.daemons if daemon.alive]
+        if not on:
             return None
         if self._history is not None:
             saved, self._history = self._history, None
             self.sim.between_lives.append(lambda: _put_back(saved, self.sim.folder / "history.db"))
             self.sim.chaos.reached("power loss took the last prices")
-        daemon.kill("power loss")
+        # It takes the machine, and every daemon on it: none may go on with files that another life puts back.
+        for daemon in on:
+            daemon.kill("power loss")
         return "off"
 
     async def _back_up(self) -> None:
