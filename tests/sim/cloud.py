@@ -364,7 +364,7 @@ class SimCloud(WorldProvider):
 
     def billing_rule(self, market: Market) -> BillingRule:
         early = 3600 if self.cloud == "aws" and market is Market.SPOT else 0
-        return BillingRule(1, 60, early, "world")
+        return BillingRule(1, 60, early, source="world")
 
 
 def _raw(offer: Offer, change: PriceChange) -> RawQuote:
