@@ -39,9 +39,11 @@ from broker.policy.load import PolicySet
 from broker.policy.schema import Verify
 from broker.serve.api import create_app
 from broker.serve.checks import CLOUD_S, NO_CLOUD, STORE_S, Asked, BoundedChecks
+from broker.serve.feeds import feed_checks
 from broker.serve.files import keep_agent
 from broker.serve.local import ensure_operator_token
 from broker.serve.notify import Notifier
+from broker.serve.public_url import check_public_url
 from broker.serve.server import serve_api
 from broker.serve.services import Health, Services
 from broker.serve.tls import TlsFiles, ensure_tls
@@ -306,8 +308,10 @@ class Daemon:
         asked = {
             cloud: Asked("answers", cloud, CLOUD_S, source.check) for cloud, source in self.sources.items()
         }
+        asked["server"] = Asked("public_url", self.settings.server.url, CLOUD_S, self._check_public_url)
         asked["store"] = Asked("compare and swap", self._store_name(), STORE_S, self._check_store)
         found += self.bounded.run(asked)
+        found += feed_checks(self.history, assembly.poll_intervals(self.settings), self.clock.now_ms())
         found += [("policies", check) for check in self.policies.checks()]
         return found
 
@@ -318,6 +322,10 @@ class Daemon:
             if store.kind == "s3"
             else f"the folder {store.path}"
         )
+
+    def _check_public_url(self) -> Sequence[Check]:
+        away = [cloud for cloud in self.providers if cloud != "local"]
+        return check_public_url(self.settings.server.url, self.tls.ca_pem, away)
 
     def _check_store(self) -> Sequence[Check]:
         self.checkpoints.self_test()

@@ -1,0 +1,53 @@
+"""What `broker doctor` says of each cloud's prices: how old they are, how many, and what is doubted. Calls nobody."""
+
+from collections.abc import Iterator, Mapping
+
+from broker.core.ports import Check
+from broker.core.time import MS, format_duration
+from broker.store.history import HistoryStore, Poll, PollKind
+
+# A feed is late when three polls in a row have brought nothing: one lost poll is no news.
+_LATE_POLLS = 3
+
+
+def feed_checks(
+    history: HistoryStore, intervals_s: Mapping[str, int], now_ms: int
+) -> Iterator[tuple[str, Check]]:
+    """One line for each cloud's prices, and one for its hints where it gives any.
+
+    Args:
+        intervals_s: By cloud: seconds of our clock between two polls.
+        now_ms: On our clock.
+    """
+    doubted: dict[str, int] = {}
+    for key in history.quarantined():
+        cloud = key.partition("/")[0]
+        doubted[cloud] = doubted.get(cloud, 0) + 1
+    for cloud, interval_s in intervals_s.items():
+        polls = history.polls(cloud, limit=50)
+        yield cloud, _prices(polls, interval_s, doubted.get(cloud, 0), now_ms)
+        hints = history.polls(cloud, limit=1, kind=PollKind.AVAILABILITY)
+        if hints and (hints[0].offers or not hints[0].ok):
+            yield cloud, _hints(hints[0], now_ms)
+
+
+def _prices(polls: list[Poll], interval_s: int, doubted: int, now_ms: int) -> Check:
+    whole = next((poll for poll in polls if poll.ok), None)
+    failing = polls[: polls.index(whole)] if whole else polls
+    why = f"; the last poll failed: {failing[0].error}" if failing else ""
+    if whole is None:
+        return Check("prices", False if failing else None, f"never read{why or ' yet'}")
+    age_s = max(0, now_ms - whole.started_at_ms) / MS
+    detail = f"{whole.offers} prices, {format_duration(age_s)} old"
+    if doubted:
+        detail += f", {doubted} more in quarantine"
+    if age_s > _LATE_POLLS * interval_s:
+        return Check("prices", False, f"{detail}; due every {format_duration(interval_s)}{why}")
+    return Check("prices", True, f"{detail}{why}")
+
+
+def _hints(poll: Poll, now_ms: int) -> Check:
+    age = format_duration(max(0, now_ms - poll.started_at_ms) / MS)
+    if poll.ok:
+        return Check("availability", True, f"{poll.offers} hints, {age} old")
+    return Check("availability", None, f"not told {age} ago: {poll.error}; prices do not need it")
