@@ -6,7 +6,7 @@ first, and a back-test may only know what had been observed.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -21,6 +21,7 @@ from broker.core.plain import from_plain, to_plain
 from broker.store.engines import Engines, open_engines
 from broker.store.fetch import fetch
 from broker.store.ingest import OFFER_FIELDS, ingest
+from broker.store.kept import Kept
 from broker.store.migrate import migrate
 from broker.store.prices import HINT, OFFER, POLL, PRICE_NOW, PRICE_POINT, QUARANTINE, SOURCE
 
@@ -78,6 +79,7 @@ class HistoryStore:
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
+        self._kept = Kept(engines.reader)
 
     @classmethod
     def open(cls, path: Path) -> "HistoryStore":
@@ -92,6 +94,7 @@ class HistoryStore:
 
     def close(self) -> None:
         """Close every connection."""
+        self._kept.close()
         self._engines.dispose()
 
     # -- prices -------------------------------------------------------------------------------------------------------
@@ -105,8 +108,11 @@ class HistoryStore:
         with self._engines.writer.begin() as connection:
             return ingest(connection, quotes)
 
-    def now(self) -> dict[str, Quote]:
-        """The price now of every offer, by offer key, whatever its age."""
+    def now(self) -> Mapping[str, Quote]:
+        """The price now of every offer, by offer key, whatever its age. The same mapping until something is written."""
+        return self._kept.get("now", self._now)
+
+    def _now(self) -> Mapping[str, Quote]:
         with self._engines.reader.connect() as connection:
             quotes = [_quote(row) for row in fetch(connection, _PRICES_NOW)]
         return {quote.offer.key: quote for quote in quotes}
@@ -169,8 +175,11 @@ class HistoryStore:
             if rows:
                 connection.execute(insert(HINT).prefix_with("OR REPLACE"), rows)
 
-    def hints(self) -> dict[str, tuple[Availability, ...]]:
+    def hints(self) -> Mapping[str, tuple[Availability, ...]]:
         """What the clouds have last said, by offer key."""
+        return self._kept.get("hints", self._hints)
+
+    def _hints(self) -> Mapping[str, tuple[Availability, ...]]:
         found: dict[str, list[Availability]] = {}
         with self._engines.reader.connect() as connection:
             rows = fetch(connection, _HINTS)
@@ -215,8 +224,11 @@ class HistoryStore:
             mine = (table.offer_key == offer_key, table.released_at_ms.is_(None))
             connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=at_ms))
 
-    def quarantined(self) -> dict[str, Quarantined]:
+    def quarantined(self) -> Mapping[str, Quarantined]:
         """What is in quarantine now, by offer key."""
+        return self._kept.get("quarantined", self._quarantined)
+
+    def _quarantined(self) -> Mapping[str, Quarantined]:
         with self._engines.reader.connect() as connection:
             found = fetch(connection, _QUARANTINED)
         return {
