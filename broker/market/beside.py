@@ -31,19 +31,29 @@ class Beside:
     def __init__(self, history: HistoryStore, clock: Clock) -> None:
         self._history = history
         self._clock = clock
+        # Saves a write after each poll of a cloud that never says anything, and a question about the past.
+        self._silent: set[str] = set()
+        self._known: set[str] = set()
 
     async def hints(self, source: PriceSource, reader: Reader, timeout_s: float) -> None:
         """What the cloud says now about obtaining its offers. What it said before stays when it does not answer."""
-        await self._look(
+        poll = await self._look(
             PollKind.AVAILABILITY,
             source,
             lambda: reader.read(source.availability, timeout_s),
             lambda hints, _: self._history.record_hints(source.cloud, hints),
         )
+        if poll.ok and not poll.offers:
+            self._silent.add(source.cloud)
+        else:
+            self._silent.discard(source.cloud)
 
     async def past(self, source: PriceSource, reader: Reader) -> None:
         """The last 90 days of prices, once in the life of a database, and again until it has been read whole."""
+        if source.cloud in self._known:
+            return
         if any(poll.ok for poll in self._history.polls(source.cloud, kind=PollKind.HISTORY)):
+            self._known.add(source.cloud)
             return
         from_ms = self._clock.now_ms() - round(HISTORY_S * MS)
 
@@ -64,10 +74,12 @@ class Beside:
         source: PriceSource,
         read: Callable[[], Awaitable[list[T]]],
         keep: Callable[[list[T], int], None],
-    ) -> None:
+    ) -> Poll:
         started_at_ms = self._clock.now_ms()
         try:
             found = await read()
+            if kind is PollKind.AVAILABILITY and not found and source.cloud in self._silent:
+                return Poll(source.cloud, started_at_ms, self._clock.now_ms(), True, kind=kind)
             await asyncio.to_thread(keep, found, started_at_ms)
         except DiskFull:
             raise
@@ -84,6 +96,7 @@ class Beside:
         else:
             poll = Poll(source.cloud, started_at_ms, self._clock.now_ms(), True, len(found), kind=kind)
         await asyncio.to_thread(self._history.record_poll, poll)
+        return poll
 
 
 def believable(raws: Sequence[RawQuote], observed_at_ms: int) -> list[Quote]:

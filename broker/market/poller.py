@@ -18,7 +18,7 @@ from broker.core.ports import Clock, PriceSource
 from broker.core.time import MS
 from broker.market.beside import Beside
 from broker.market.quarantine import Pending, price_of, sift
-from broker.market.reader import Reader
+from broker.market.reader import Reader, Reading
 from broker.store.history import HistoryStore, Poll, Quarantined
 
 log = structlog.get_logger()
@@ -131,6 +131,10 @@ class Poller:
             name: None if cloud.whole_at_ms is None else (now_ms - cloud.whole_at_ms) / MS
             for name, cloud in self._clouds.items()
         }
+
+    def reading(self) -> dict[str, Reading]:
+        """Reads under way, by cloud."""
+        return {name: now for name, cloud in self._clouds.items() if (now := cloud.reader.reading)}
 
     async def _loop(self, name: str) -> None:
         cloud = self._clouds[name]

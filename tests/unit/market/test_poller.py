@@ -264,8 +264,8 @@ async def test_a_failing_cloud_is_asked_less_and_less(history: HistoryStore) -> 
         raise Denied("expired token")
 
     aws, gcp = Prices("aws", refuses), Prices("gcp", two(GCP_SPOT))
-    await run_for(poller(history, aws, gcp, intervals_s={"aws": 0.05, "gcp": 0.05}), 0.75)
-    assert len(aws.calls) <= 6
+    await run_for(poller(history, aws, gcp, intervals_s={"aws": 0.05, "gcp": 0.05}), 1.5)
+    assert len(aws.calls) <= 8
     assert len(gcp.calls) > len(aws.calls)
 
 
@@ -361,3 +361,32 @@ async def test_a_past_that_breaks_off_is_read_again(history: HistoryStore) -> No
         await one.poll_now("aws")
     assert len(asked) == 2
     assert len(history.points(SPOT.key, 0, 2**60)) == 2
+
+
+async def test_a_long_read_says_how_far_it_is(history: HistoryStore) -> None:
+    release = threading.Event()
+
+    def slowly() -> Iterator[RawQuote]:
+        yield raw("2.5", SPOT, None)
+        assert release.wait(10)
+        yield raw("6.88", ON_DEMAND, None)
+
+    one = poller(history, Prices("aws", slowly))
+    poll = asyncio.create_task(one.poll_now("aws"))
+    async with asyncio.timeout(10):
+        while (reading := one.reading().get("aws")) is None or reading.found < 1:
+            await asyncio.sleep(0.005)
+    release.set()
+    assert (await poll).offers == 2
+    assert one.reading() == {}
+
+
+async def test_a_cloud_that_never_hints_leaves_one_row_of_it_and_none_of_its_past(
+    history: HistoryStore,
+) -> None:
+    one = poller(history, Prices("aws", two()))
+    for _ in range(3):
+        await one.poll_now("aws")
+    assert len(history.polls("aws", kind=PollKind.AVAILABILITY)) == 1
+    assert len(history.polls("aws", kind=PollKind.HISTORY)) == 1
+    assert len(history.polls("aws")) == 3
