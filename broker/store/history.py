@@ -6,7 +6,7 @@ first, and a back-test may only know what had been observed.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -18,6 +18,7 @@ from sqlalchemy import Select, Table, delete, insert, select, update
 from broker.core.availability import Availability, Signal
 from broker.core.offer import Market, Offer, Quote, RawQuote
 from broker.core.plain import from_plain, to_plain
+from broker.store.curves import Curve, Known, curve, known_offers
 from broker.store.engines import Engines, open_engines
 from broker.store.fetch import fetch
 from broker.store.ingest import OFFER_FIELDS, ingest
@@ -133,6 +134,22 @@ class HistoryStore:
             ).all()
             rest = connection.execute(inside.order_by(point.effective_at_ms, point.observed_at_ms)).all()
         return [_quote(row) for row in (*last, *rest)]
+
+    def offers(
+        self,
+        gpus: Collection[str],
+        cloud: str | None = None,
+        market: Market | None = None,
+        count: int | None = None,
+    ) -> list[Known]:
+        """See `broker.store.curves.known_offers`."""
+        with self._engines.reader.connect() as connection:
+            return known_offers(connection, gpus, cloud, market, count)
+
+    def curves(self, offers: Iterable[Known], from_ms: int, to_ms: int, most: int) -> list[Curve]:
+        """Prices of each over time; see `broker.store.curves.curve`."""
+        with self._engines.reader.connect() as connection:
+            return [curve(connection, known, from_ms, to_ms, most) for known in offers]
 
     # -- polls ----------------------------------------------------------------------------------------------------------
 
