@@ -1,6 +1,7 @@
 """EC2's catalogue and prices: zones, subnets, instance types and where they are sold, spot price history.
 
-Instance types are AWS's own descriptions, as recorded in moto's data; only those of `lab.catalog` are sold.
+Instance types are AWS's own descriptions, as recorded in moto's data; only those of `lab.catalog` are sold, and beside
+them a fraction of a GPU, as a trap.
 """
 
 import gzip
@@ -13,10 +14,12 @@ from typing import Any
 
 import moto.ec2
 
-from lab.catalog import TYPES, ZONES
-from lab.faces.aws_errors import AwsError, Call, matches, page
+from lab.catalog import ZONES
+from lab.faces.aws_errors import BEGINNING, AwsError, Call, matches, page
 from lab.faces.aws_instances import Instances
 from lab.listing import Zone
+from lab.pools import Pool, opened
+from lab.sold import aws as sold
 from lab.world import World
 
 HISTORY_DAYS = 90
@@ -126,10 +129,16 @@ class Ec2:
         return {"InstanceTypeOfferings": found} | _next(token)
 
     def describe_spot_price_history(self, call: Call) -> dict[str, Any]:
-        """Change points of the range, and the one in force at its start; newest first."""
+        """Change points of the range, and the one in force at its start; newest first.
+
+        The first page of a range is empty and has a token, as EC2's pages may be.
+        """
         rows = sorted(
             self._history(call), key=lambda row: (row["Timestamp"], row["InstanceType"]), reverse=True
         )
+        span = call.given.get("StartTime") != call.given.get("EndTime")
+        if span and not call.given.get("NextToken") and call.fault is None:
+            return {"SpotPriceHistory": [], "NextToken": BEGINNING}
         found, token = page(rows, call, smallest=1)
         return {"SpotPriceHistory": found, "NextToken": token}
 
@@ -178,13 +187,19 @@ class Ec2:
                     if _passes(call, row, fields):
                         yield row
 
-    def _pools(self, call: Call) -> list[Any]:
+    def _pools(self, call: Call) -> list[Pool]:
         self._world.advance()
         return [
             pool
-            for pool in self._world.pools.values()
+            for pool in (*self._world.pools.values(), *beside(self._world))
             if pool.listing.zone.cloud == "aws" and pool.listing.zone.region == call.region
         ]
+
+
+def beside(world: World) -> Iterator[Pool]:
+    """What is listed and is no pool of the world."""
+    for listing in sold.beside():
+        yield opened(listing, world.start_s, listing.price_micro_usd_h, None, world.scenario.seed)
 
 
 def zones(region: str) -> list[Zone]:
@@ -203,7 +218,7 @@ def instance_types() -> dict[str, dict[str, Any]]:
     """AWS's descriptions of the types that the lab sells."""
     path = Path(moto.ec2.__file__).parent / "resources" / "instance_types.json.gz"
     everything = json.loads(gzip.decompress(path.read_bytes()))
-    return {name: everything[name] for name, kind in TYPES.items() if kind.cloud == "aws"}
+    return {kind.name: everything[kind.name] for kind in (*sold.TYPES, sold.FRACTION)}
 
 
 def _next(token: str) -> dict[str, str]:

@@ -111,4 +111,5 @@ def page(rows: Sequence[Any], call: Call, smallest: int = 5, largest: int = 1000
     return list(rows[start:end]), f"after-{end}" if end < len(rows) else ""
 
 
+BEGINNING = "after-0"
 _BROKEN = "after-half"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from broker.core.time import to_iso
+from lab.faces.aws_ec2 import beside
 from lab.faces.aws_errors import AwsError, Call, page
 from lab.faults import FaultKind
 from lab.listing import InstanceType
@@ -67,7 +68,7 @@ class Pricing:
     def _products(self, currency: str) -> Iterator[dict[str, Any]]:
         now_s = self._world.advance()
         sold: dict[tuple[str, str], Pool] = {}
-        for pool in self._world.pools.values():
+        for pool in (*self._world.pools.values(), *beside(self._world)):
             listing = pool.listing
             if listing.zone.cloud == "aws" and listing.market == "on_demand":
                 sold.setdefault((listing.zone.region, listing.type.name), pool)

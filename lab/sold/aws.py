@@ -65,6 +65,13 @@ _SPOT = {
     },
 }
 
+# An eighth of a GPU, in one region. Not a pool: nobody here rents it, and a broker that quoted it would be wrong.
+FRACTION = InstanceType("aws", "g6f.xlarge", "L4-24GB", "L4", 0, 2861, 4, 16, "none")
+_FRACTION_REGION, _FRACTION_USD = (
+    "us-east-1",
+    ("0.2414", "0.0982"),
+)  # of the size of on demand and spot in 2026
+
 _BY_NAME = {kind.name: kind for kind in TYPES}
 
 
@@ -74,3 +81,12 @@ def listings() -> Iterator[Listing]:
         for name, spot in _SPOT[zone.id].items():
             yield Listing(zone, _BY_NAME[name], "spot", micro_usd(spot))
             yield Listing(zone, _BY_NAME[name], "on_demand", micro_usd(_ON_DEMAND[name]))
+
+
+def beside() -> Iterator[Listing]:
+    """What EC2 lists beside the pools."""
+    on_demand, spot = _FRACTION_USD
+    for zone in ZONES:
+        if zone.region == _FRACTION_REGION:
+            yield Listing(zone, FRACTION, "spot", micro_usd(spot))
+            yield Listing(zone, FRACTION, "on_demand", micro_usd(on_demand))

@@ -112,6 +112,9 @@ def translated(doing: str, *, creating: bool = False) -> Iterator[None]:
     except (boto.BotoCoreError, ResponseParserError) as error:
         # The request may have arrived: no reply, half a reply, or one that cannot be read.
         raise _no_reply(f"aws: {doing}: {error or type(error).__name__}", creating) from error
+    except (KeyError, ValueError) as error:
+        # A reply without what its document promises, or with a text that is none of its kind.
+        raise _no_reply(f"aws: {doing}: unreadable reply: {error!r}", creating) from error
 
 
 def from_reply(error: boto.ClientError, doing: str, *, creating: bool = False) -> ProviderError:

@@ -1,6 +1,6 @@
 """EC2 as a `Provider`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from broker.core.money import micro_usd
 from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, Clock, CloudNode, LaunchRequest
 from broker.core.tariff import BillingRule
+from providers.aws.catalogue import Catalogues
 from providers.aws.clients import Clients
 from providers.aws.errors import translated
 from providers.aws.nodes import (
@@ -40,15 +41,16 @@ class AwsProvider:
         self._options = options
         self._installation_id = installation_id
         self._clients = Clients(options)
-        self._prices = Prices(options, self._clients, clock)
+        self._catalogues = Catalogues(options, self._clients, clock)
+        self._prices = Prices(options, self._clients, self._catalogues, clock)
 
     def quotes(self) -> list[RawQuote]:
         """Spot and on-demand prices of every configured region; all or nothing."""
         return self._prices.quotes()
 
-    def price_history(self, from_ms: int) -> Sequence[RawQuote]:
-        """Not read yet."""
-        return ()
+    def price_history(self, from_ms: int) -> Iterable[RawQuote]:
+        """Changes of spot price of the last 90 days, page by page."""
+        return self._prices.history(from_ms)
 
     def availability(self) -> Sequence[Availability]:
         """Not read yet."""

@@ -119,38 +119,53 @@ def test_zones_have_ids_and_offerings_name_them(lab: Lab) -> None:
     assert [row["Location"] for row in offerings] == ["use1-az6"]
 
 
+def history(lab: Lab, from_s: int, to_s: int, **asked: Any) -> list[list[dict[str, Any]]]:
+    """Pages of rows."""
+    span = {"StartTime": datetime.fromtimestamp(from_s, UTC), "EndTime": datetime.fromtimestamp(to_s, UTC)}
+    pages = lab.ec2.get_paginator("describe_spot_price_history").paginate(**span, **asked)
+    return [page["SpotPriceHistory"] for page in pages]
+
+
+ONE_POOL = {
+    "InstanceTypes": ["p5.4xlarge"],
+    "ProductDescriptions": ["Linux/UNIX"],
+    "AvailabilityZoneId": "use1-az6",
+}
+
+
 def test_one_moment_of_history_is_the_price_now(lab: Lab) -> None:
     lab.clock.advance(100)
     lab.world.set_price(SPOT, 2_500_000)
-    changed = datetime.fromtimestamp(lab.world.now_s(), UTC)
+    changed_s = lab.world.now_s()
     lab.clock.advance(100)
-    now = datetime.fromtimestamp(lab.world.now_s(), UTC)
-    asked = {
-        "InstanceTypes": ["p5.4xlarge"],
-        "ProductDescriptions": ["Linux/UNIX"],
-        "AvailabilityZoneId": "use1-az6",
-    }
-    (row,) = lab.ec2.describe_spot_price_history(StartTime=now, EndTime=now, **asked)["SpotPriceHistory"]
-    assert (row["SpotPrice"], row["Timestamp"]) == ("2.500000", changed)
-    rows = lab.ec2.describe_spot_price_history(StartTime=changed, EndTime=now, **asked)["SpotPriceHistory"]
-    assert [row["SpotPrice"] for row in rows] == ["2.500000"]
-    before = datetime.fromtimestamp(lab.world.now_s() - 150, UTC)
-    rows = lab.ec2.describe_spot_price_history(StartTime=before, EndTime=now, **asked)["SpotPriceHistory"]
-    assert [row["SpotPrice"] for row in rows] == ["2.500000", "3.100000"]
+    now_s = lab.world.now_s()
+    ((row,),) = history(lab, now_s, now_s, **ONE_POOL)
+    assert (row["SpotPrice"], row["Timestamp"]) == ("2.500000", datetime.fromtimestamp(changed_s, UTC))
+
+
+def test_a_range_of_history_begins_with_the_change_in_effect_and_with_an_empty_page(lab: Lab) -> None:
+    lab.clock.advance(100)
+    lab.world.set_price(SPOT, 2_500_000)
+    changed_s = lab.world.now_s()
+    lab.clock.advance(100)
+    now_s = lab.world.now_s()
+    for from_s, prices in ((changed_s, ["2.500000"]), (changed_s - 50, ["2.500000", "3.100000"])):
+        empty, rows = history(lab, from_s, now_s, **ONE_POOL)
+        assert empty == []
+        assert [row["SpotPrice"] for row in rows] == prices
 
 
 def test_history_pages_and_products(lab: Lab) -> None:
-    now = datetime.fromtimestamp(lab.world.now_s(), UTC)
-    pages = list(
-        lab.ec2.get_paginator("describe_spot_price_history").paginate(
-            StartTime=now, EndTime=now, ProductDescriptions=["Linux/UNIX"], PaginationConfig={"PageSize": 5}
-        )
-    )
-    rows = [row for page in pages for row in page["SpotPriceHistory"]]
-    assert len(pages) == 3
-    assert len({(row["InstanceType"], row["AvailabilityZoneId"]) for row in rows}) == len(rows) == 13
-    everything = lab.ec2.describe_spot_price_history(StartTime=now, EndTime=now)["SpotPriceHistory"]
+    now_s = lab.world.now_s()
+    few = {"ProductDescriptions": ["Linux/UNIX"], "PaginationConfig": {"PageSize": 5}}
+    pages = history(lab, now_s, now_s, **few)
+    rows = [row for page in pages for row in page]
+    assert [len(page) for page in pages] == [5, 5, 5, 1]
+    assert len({(row["InstanceType"], row["AvailabilityZoneId"]) for row in rows}) == len(rows)
+    (everything,) = history(lab, now_s, now_s)
     assert {row["ProductDescription"] for row in everything} == {"Linux/UNIX", "Windows"}
+    both = {"ProductDescriptions": ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"]}
+    assert len(history(lab, now_s, now_s, **both)[0]) == 2 * len(rows)
 
 
 def test_a_partial_listing_fails_on_its_second_page(lab: Lab) -> None:

@@ -137,6 +137,8 @@ def test_every_refusal_of_a_create_has_its_error(
         (boto.ProfileNotFound(profile="p"), False, Denied),
         (boto.ParamValidationError(report="r"), True, Invalid),
         (refused("InternalError", 500), False, ProviderDown),
+        (KeyError("SpotPriceHistory"), False, ProviderDown),
+        (json.JSONDecodeError("no JSON", "", 0), False, ProviderDown),
     ],
 )
 def test_what_was_sent_decides(error: Exception, creating: bool, kind: type[ProviderError]) -> None:

@@ -1,0 +1,145 @@
+"""What only EC2's prices do: changes between two polls, ninety days of them, and rows that are not what they seem."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.core.errors import ProviderDown, ProviderError
+from broker.core.money import micro_usd
+from broker.core.time import DAY_S
+from lab.faces import Reply, Request
+from lab.faults import FaultKind
+from lab.world import World
+from tests.contract.conftest import Cloud, Opened
+
+pytestmark = pytest.mark.process
+
+SPOT = "aws/use1-az6/p5.4xlarge/spot"
+
+
+@pytest.fixture
+def aws(aws_cloud: Cloud) -> Cloud:
+    """With a provider that has never polled."""
+    aws_cloud.provider = aws_cloud.opened_with()
+    return aws_cloud
+
+
+def told(quotes: Any, key: str = SPOT) -> list[tuple[int, int | None]]:
+    """Prices of one pool with their dates, as they came."""
+    return [(micro_usd(q.price_text), q.effective_at_ms) for q in quotes if q.offer.key == key]
+
+
+def test_the_first_poll_tells_the_price_now_and_nothing_else(aws: Cloud) -> None:
+    keys = [quote.offer.key for quote in aws.provider.quotes()]
+    assert len(keys) == len(set(keys))
+
+
+def test_two_changes_between_two_polls_are_both_told_oldest_first(aws: Cloud, world: World) -> None:
+    aws.clock.advance(4000)
+    aws.provider.quotes()
+    dates = []
+    for price in (3_000_001, 2_900_002):
+        dates.append(aws.clock.advance(200) // 1000 * 1000)
+        world.set_price(SPOT, price)
+    aws.clock.advance(200)
+    changes = told(aws.provider.quotes())
+    assert changes[-2:] == [(3_000_001, dates[0]), (2_900_002, dates[1])]
+    assert changes == sorted(changes, key=lambda change: change[1] or 0)
+
+
+def test_a_poll_that_failed_is_made_good_by_the_next(aws: Cloud, world: World) -> None:
+    """The feed stops for longer than the overlap; what changed meanwhile is not lost."""
+    aws.provider.quotes()
+    aws.clock.advance(5000)
+    world.set_price(SPOT, 3_000_001)
+    aws.fault(FaultKind.DOWN, "DescribeSpotPriceHistory", count=None)
+    for _ in range(3):
+        aws.clock.advance(5000)
+        with pytest.raises(ProviderDown):
+            aws.provider.quotes()
+    world.set_price(SPOT, 2_900_002)
+    world.faults.clear()
+    aws.clock.advance(60)
+    assert [price for price, _ in told(aws.provider.quotes())][-2:] == [3_000_001, 2_900_002]
+
+
+def test_prices_that_were_read_before_a_price_list_failed_are_told_again(aws: Cloud, world: World) -> None:
+    aws.provider.quotes()
+    aws.clock.advance(5000)
+    world.set_price(SPOT, 3_000_001)
+    aws.clock.advance(60)
+    world.set_price(SPOT, 2_900_002)
+    aws.fault(FaultKind.HTTP_500, "GetProducts")
+    with pytest.raises(ProviderDown):
+        aws.provider.quotes()
+    aws.clock.advance(5000)
+    assert 3_000_001 in [price for price, _ in told(aws.provider.quotes())]
+
+
+@pytest.mark.parametrize("region", ["us-east-1", "us-west-2"])
+def test_one_region_that_fails_fails_the_poll(
+    aws_opened: Opened, aws: Cloud, region: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(asked: Request) -> Reply:
+        here = f"/{region}/ec2/" in asked.headers.get("authorization", "")
+        return Reply(503, b"") if here and b"SpotPriceHistory" in asked.body else face(asked)
+
+    face = instead_of(aws_opened, refusing, monkeypatch)
+    with pytest.raises(ProviderError, match=region):
+        aws.provider.quotes()
+
+
+def test_history_is_every_change_once_oldest_first(aws: Cloud, world: World) -> None:
+    for hours in range(5):
+        aws.clock.advance(30 * 3600)
+        world.set_price(SPOT, 3_000_000 + hours)
+    aws.clock.advance(60)
+    changes = list(aws.provider.price_history(aws.clock.now_ms() - 30 * DAY_S * 1000))
+    dates = [quote.effective_at_ms or 0 for quote in changes]
+    assert dates == sorted(dates)
+    truth = [(change.price_micro_usd_h, change.at_s * 1000) for change in world.pools[SPOT].changes]
+    assert told(changes) == truth
+    assert {quote.offer.market for quote in changes} == {"spot"}
+    assert {quote.offer.region for quote in changes} == {"us-east-1", "us-west-2"}
+
+
+def test_history_is_asked_a_few_days_at_a_time_and_begins_with_the_price_then(
+    aws_opened: Opened, aws: Cloud, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws.clock.advance(10 * DAY_S)
+    asked: list[bytes] = []
+
+    def counting(request: Request) -> Reply:
+        asked.extend([request.body] if b"SpotPriceHistory" in request.body else [])
+        return face(request)
+
+    face = instead_of(aws_opened, counting, monkeypatch)
+    changes = iter(aws.provider.price_history(aws.clock.now_ms() - 7 * DAY_S * 1000))
+    first = next(changes)
+    early = len(asked)
+    rest = [first, *changes]
+    assert early * 2 < len(asked)
+    assert told(rest)[-1][0] == world.price(SPOT)
+
+
+def test_history_that_breaks_off_is_an_error(aws: Cloud) -> None:
+    aws.fault(FaultKind.PARTIAL_PAGE, "DescribeSpotPriceHistory")
+    with pytest.raises(ProviderDown):
+        list(aws.provider.price_history(aws.clock.now_ms() - DAY_S * 1000))
+
+
+def test_a_fraction_of_a_gpu_is_never_quoted(aws: Cloud) -> None:
+    provider = aws.opened_with(instance_types=["g6*", "p5*"])
+    kinds = {quote.offer.instance_type for quote in provider.quotes()}
+    assert kinds == {"g6.xlarge", "p5.4xlarge", "p5.48xlarge"}
+
+
+def instead_of(
+    opened: Opened, handler: Callable[[Request], Reply], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Request], Reply]:
+    """Put a handler before the face; returns the face."""
+    face = opened.face.handler
+    assert face is not None
+    monkeypatch.setattr(opened.face, "handler", handler)
+    return face
