@@ -88,7 +88,9 @@ def judge(
     if ahead_ms > _AHEAD_MS:
         return Doubt(raw, f"takes effect only in {format_duration(ahead_ms / MS)}")
     doubt = doubt_price(raw.offer, price, last.price_micro_usd_h if last else None)
-    if doubt and not _confirms(price, observed_at_ms, pending):
+    # What is believed already, by a second poll's word or a person's, is not doubted anew.
+    believed = last is not None and last.price_micro_usd_h == price
+    if doubt and not believed and not _confirms(price, observed_at_ms, pending):
         return Doubt(raw, doubt)
     return Quote(raw.offer, price, min(effective_at_ms, observed_at_ms), observed_at_ms, raw.source)
 
