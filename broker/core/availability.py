@@ -15,6 +15,8 @@ class Signal(StrEnum):
     """GCP: of the spot machines that stopped, the share that was preempted, 0 to 1. Not per hour."""
     EVICTION_RATE = "eviction_rate"
     """Azure: share of the spot machines that are evicted in an hour, as a range of 0 to 1."""
+    PLACEMENT_RANK = "placement_rank"
+    """Azure: 1 (low), 2 (medium) or 3 (high), that a spot request for one machine succeeds."""
     LISTED = "listed"
     """Lambda, CoreWeave: 1 when the cloud lists capacity now, 0 when it lists the type without any."""
 
