@@ -68,6 +68,11 @@ endpoint_compute = "{ends["gcp_compute"]}"
 endpoint_billing = "{ends["gcp_billing"]}"
 poll_interval = "20s"
 
+[clouds.lambda]
+endpoint = "{ends["lambda"]}"
+ca_file = "{info["ca_file"]}"
+poll_interval = "2m"
+
 [policies]
 dir = "{POLICIES}"
 

@@ -26,6 +26,7 @@ class FaultKind(StrEnum):
     NEVER_BOOTS = "never_boots"  # the machine runs and is billed, its user-data never starts
     PARTIAL_PAGE = "partial_page"  # the first page of a listing is right, the next one fails
     WRONG_CURRENCY = "wrong_currency"  # prices come in another currency
+    WRONG_SHAPE = "wrong_shape"  # success, with a body that is not what the API's document says
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from broker.core.time import to_iso
 from lab.broker_config import write_broker_config
 from lab.catalog import Scenario
 from lab.control import Control
-from lab.faces import Handler, aws, gcp
+from lab.faces import Handler, aws, gcp, lambda_cloud
 from lab.nodes import RUN_MARK, NodeRunner
 from lab.seaweed import SeaweedFS
 from lab.serving import HttpServer
@@ -109,7 +109,7 @@ class Lab:
             "AWS_CA_BUNDLE": str(self._authority.ca_file),
             "REQUESTS_CA_BUNDLE": str(self._authority.ca_file),
         }
-        environment |= self._google(endpoints)
+        environment |= self._google(endpoints) | self._lambda(endpoints)
         endpoints["control"] = self._serve(control.handle, tls=False)
         return endpoints, environment, keys, token
 
@@ -149,6 +149,12 @@ class Lab:
         path = self.folder / "service-account.json"
         account.write(path, f"{url}/token")
         return {"GOOGLE_APPLICATION_CREDENTIALS": str(path), "GOOGLE_CLOUD_PROJECT": GCP_PROJECT}
+
+    def _lambda(self, endpoints: dict[str, str]) -> dict[str, str]:
+        """Lambda's Cloud API, with a key to it."""
+        key = f"secret_lab_{secrets.token_hex(16)}"
+        endpoints["lambda"] = f"{self._serve(lambda_cloud.create(self.world, key))}/api/v1"
+        return {"LAMBDA_API_KEY": key}
 
     def _s3_info(self) -> dict[str, str] | None:
         if self._s3 is None:

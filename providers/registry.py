@@ -27,6 +27,7 @@ class Cloud:
 CLOUDS: Mapping[str, Cloud] = {
     "aws": Cloud("providers.aws.provider", "providers.aws.settings"),
     "gcp": Cloud("providers.gcp.provider", "providers.gcp.settings"),
+    "lambda": Cloud("providers.lambda_cloud.source", "providers.lambda_cloud.settings", rents=False),
     "local": Cloud("providers.local.provider", "providers.local.settings"),
 }
 

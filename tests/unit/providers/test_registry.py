@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from broker.core.errors import SettingsError
-from providers.registry import CLOUDS, open_provider, vendor_endpoints
+from providers.registry import CLOUDS, open_provider, open_source, vendor_endpoints
 from tests.clocks import ManualClock
 
 AWS = {"regions": ["us-east-1"], "image_id": "ami-0123"}
 GCP = {"project": "p", "regions": ["us-central1"], "image": "projects/p/global/images/i"}
 LOCAL = {"dir": "/var/lib/broker-nodes", "gpu": "L4-24GB", "price_usd_h": 0.12}
-GOOD: dict[str, dict[str, Any]] = {"aws": AWS, "gcp": GCP, "local": LOCAL}
+GOOD: dict[str, dict[str, Any]] = {"aws": AWS, "gcp": GCP, "lambda": {}, "local": LOCAL}
 
 
 def test_importing_the_registry_imports_no_sdk() -> None:
@@ -27,14 +27,23 @@ def test_importing_the_registry_imports_no_sdk() -> None:
 
 @pytest.mark.parametrize("cloud", sorted(CLOUDS))
 def test_opening_calls_nobody(cloud: str) -> None:
-    assert open_provider(cloud, GOOD[cloud], ManualClock(), "broker-lab1").cloud == cloud
+    assert open_source(cloud, GOOD[cloud], ManualClock(), "broker-lab1").cloud == cloud
+
+
+@pytest.mark.parametrize("cloud", sorted(CLOUDS))
+def test_only_a_cloud_that_rents_is_opened_for_renting(cloud: str) -> None:
+    if CLOUDS[cloud].rents:
+        assert open_provider(cloud, GOOD[cloud], ManualClock(), "broker-lab1").cloud == cloud
+    else:
+        with pytest.raises(SettingsError, match=rf"clouds\.{cloud}: only the prices"):
+            open_provider(cloud, GOOD[cloud], ManualClock(), "broker-lab1")
 
 
 @pytest.mark.parametrize("cloud", sorted(CLOUDS))
 def test_a_misspelt_key_is_named_with_a_suggestion(cloud: str) -> None:
-    key = {"aws": "regoins", "gcp": "proejct", "local": "prize_usd_h"}[cloud]
+    key = {"aws": "regoins", "gcp": "proejct", "lambda": "api_key_evn", "local": "prize_usd_h"}[cloud]
     with pytest.raises(SettingsError) as caught:
-        open_provider(cloud, GOOD[cloud] | {key: ["x"]}, ManualClock(), "broker-lab1")
+        open_source(cloud, GOOD[cloud] | {key: ["x"]}, ManualClock(), "broker-lab1")
     assert f"clouds.{cloud}.{key}" in str(caught.value)
     assert "did you mean" in str(caught.value)
 
@@ -68,7 +77,7 @@ def test_a_wrong_value_names_its_key() -> None:
 
 
 def test_an_unknown_cloud_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(SettingsError, match="aws, gcp, local"):
+    with pytest.raises(SettingsError, match="there are " + ", ".join(CLOUDS)):
         open_provider("ibm", {}, ManualClock(), "i")
 
 

@@ -1,0 +1,1 @@
+"""Lambda: prices of the public cloud. Nothing is rented there."""

@@ -1,0 +1,98 @@
+"""Lambda's Cloud API, as far as prices need it: one GET at a time, at the pace that the API allows."""
+
+import os
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from broker.core.errors import Denied, ProviderDown
+from providers.lambda_cloud.errors import document_of, translated
+from providers.lambda_cloud.settings import LambdaOptions
+
+GAP_S = 1.0  # "generally limited to one request per second", the API's document 1.8.3
+_MAX_BODY = 16 << 20
+
+
+class Pace:
+    """One call at a time, and a gap from the end of one to the start of the next. Thread-safe.
+
+    From its end: however long a request travels, it then arrives a whole gap after the one before. In real time,
+    as the API counts, whatever the rate of our clock.
+    """
+
+    def __init__(
+        self,
+        gap_s: float,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._gap_s = gap_s
+        self._monotonic_s = monotonic_s
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._ended_s: float | None = None
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Waits until it is our turn; a call that fails has been one, too."""
+        with self._lock:
+            if self._ended_s is not None:
+                wait_s = self._ended_s + self._gap_s - self._monotonic_s()
+                if wait_s > 0:
+                    self._sleep(wait_s)
+            try:
+                yield
+            finally:
+                self._ended_s = self._monotonic_s()
+
+
+class Client:
+    """Reads from the API. A connection lives for one call: there is one every few minutes."""
+
+    def __init__(self, options: LambdaOptions, pace: Pace) -> None:
+        self._options = options
+        self._pace = pace
+
+    def get(self, path: str, doing: str) -> Any:
+        """What lies under ``data`` in the reply to ``GET path``.
+
+        Raises:
+            ProviderError: see `providers.lambda_cloud.errors`; `Denied` also when no key is set.
+        """
+        headers = {"Authorization": f"Bearer {self.key()}", "Accept": "application/json"}
+        options = self._options
+        with self._pace.turn(), translated(doing):
+            began_s = time.monotonic()
+            trusted = ssl.create_default_context(cafile=str(options.ca_file)) if options.ca_file else True
+            with (
+                httpx.Client(verify=trusted, timeout=options.timeout_s) as http,
+                http.stream("GET", f"{options.endpoint}{path}", headers=headers) as reply,
+            ):
+                body = bytearray()
+                for part in reply.iter_bytes():
+                    body += part
+                    # httpx bounds each read and not their sum: a reply that drips would hold the poll up for ever.
+                    if time.monotonic() - began_s > options.timeout_s:
+                        raise ProviderDown(f"lambda: {doing}: no whole answer within {options.timeout_s:g} s")
+                    if len(body) > _MAX_BODY:
+                        raise ProviderDown(f"lambda: {doing}: more than {_MAX_BODY >> 20} MiB of answer")
+        return document_of(reply.status_code, reply.headers, bytes(body), doing)
+
+    def key(self) -> str:
+        """The API key, read anew each time.
+
+        Raises:
+            Denied: none is set, or what is set cannot be one. The text never shows it.
+        """
+        name = self._options.api_key_env
+        key = os.environ.get(name, "").strip()
+        if not key:
+            raise Denied(f"lambda: {name} is not set; make an API key at https://cloud.lambda.ai/api-keys")
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise Denied(f"lambda: {name} is no API key: it has blanks or characters that no key has")
+        return key
