@@ -26,13 +26,16 @@ from werkzeug.datastructures import Headers, MultiDict
 
 from lab.faces import DropConnection, Handler, Reply, Request
 from lab.faces.aws_ec2 import Ec2
-from lab.faces.aws_errors import CALLER, AwsError, Call, refusal
+from lab.faces.aws_errors import CALLER, AwsError, Call, dry_run, refusal
 from lab.faces.aws_pricing import Pricing
 from lab.faults import Fault, FaultKind
 from lab.world import World
 
 ACCOUNT = "123456789012"
 MAX_SKEW_S = 300  # Signature Version 4: "within five minutes of the current time"
+
+# Their parameters are looked at before a dry run is answered.
+CHECKED_FIRST = ("RunInstances",)
 
 _SCOPE = re.compile(
     r"^AWS4-HMAC-SHA256 Credential=([^/,]+)/(\d{8})/([a-z0-9-]+)/([a-z0-9]+)/aws4_request, ?"
@@ -101,6 +104,8 @@ class Aws:
         if fault is not None:
             _log.info("fault %s on %s", fault.kind, call.operation)
             self._before(service, call, fault)
+        if call.given.get("DryRun") and call.operation not in CHECKED_FIRST:
+            raise dry_run()
         answer = self._operations[service][call.operation](call)
         if fault is not None and fault.kind is FaultKind.REPLY_LOST:
             raise DropConnection

@@ -17,6 +17,7 @@ import moto.ec2
 from lab.catalog import ZONES
 from lab.faces.aws_errors import BEGINNING, AwsError, Call, matches, page
 from lab.faces.aws_instances import Instances
+from lab.faces.aws_scores import Scores
 from lab.listing import Zone
 from lab.pools import Pool, opened
 from lab.sold import aws as sold
@@ -44,6 +45,7 @@ class Ec2:
             "DescribeInstanceTypes": self.describe_instance_types,
             "DescribeInstanceTypeOfferings": self.describe_instance_type_offerings,
             "DescribeSpotPriceHistory": self.describe_spot_price_history,
+            "GetSpotPlacementScores": Scores(world).get,
             **Instances(world).operations,
         }
 

@@ -87,6 +87,11 @@ def refusal(service: str, kind: str) -> AwsError | None:
     return None if words is None else AwsError(*words)
 
 
+def dry_run() -> AwsError:
+    """The answer to a dry run that would have been let through."""
+    return AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+
+
 def matches(values: Sequence[str], text: str | None) -> bool:
     """Whether a filter with these values accepts a field: any of them, with EC2's wildcards."""
     return text is not None and any(fnmatchcase(text, re.sub(r"\[", "[[]", value)) for value in values)

@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from lab.catalog import TYPES, ZONES
-from lab.faces.aws_errors import AwsError, Call, matches, page
+from lab.faces.aws_errors import AwsError, Call, dry_run, matches, page
 from lab.faults import FaultKind
 from lab.listing import Zone
 from lab.machines import (
@@ -66,7 +66,7 @@ class Instances:
         given = call.given
         request = _create_request(call, self._zone(call))
         if given.get("DryRun"):
-            raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+            raise dry_run()
         zone = ZONES[request.offer_key.split("/")[1]]
         try:
             if call.fault is FaultKind.CAPACITY:

@@ -9,6 +9,8 @@ TYPES = (
     InstanceType("aws", "p5.4xlarge", "H100-SXM5-80GB", "H100", 1, 81920, 16, 256, "none", "efa"),
     InstanceType("aws", "p4d.24xlarge", "A100-SXM4-40GB", "A100", 8, 40960, 96, 1152, "nvlink", "efa"),
     InstanceType("aws", "g6.xlarge", "L4-24GB", "L4", 1, 22888, 4, 16, "none"),
+    InstanceType("aws", "g6.2xlarge", "L4-24GB", "L4", 1, 22888, 8, 32, "none"),
+    InstanceType("aws", "g6.4xlarge", "L4-24GB", "L4", 1, 22888, 16, 64, "none"),
     InstanceType("aws", "g5.xlarge", "A10G-24GB", "A10G", 1, 22888, 4, 16, "none"),
 )
 
@@ -26,6 +28,8 @@ _ON_DEMAND = {
     "p5.4xlarge": "6.88",
     "p4d.24xlarge": "21.957642",
     "g6.xlarge": "0.8048",
+    "g6.2xlarge": "0.9776",
+    "g6.4xlarge": "1.3232",
     "g5.xlarge": "1.006",
 }
 
@@ -36,18 +40,23 @@ _SPOT = {
         "p5.4xlarge": "3.1046",
         "p4d.24xlarge": "10.2137",
         "g6.xlarge": "0.3371",
+        "g6.2xlarge": "0.4107",
+        "g6.4xlarge": "0.5542",
         "g5.xlarge": "0.4523",
     },
     "use1-az1": {
         "p5.4xlarge": "3.4212",
         "p4d.24xlarge": "11.0469",
         "g6.xlarge": "0.3528",
+        "g6.2xlarge": "0.4285",
         "g5.xlarge": "0.4711",
     },
     "use1-az2": {
         "p5.4xlarge": "3.2875",
         "p4d.24xlarge": "10.8854",
         "g6.xlarge": "0.3419",
+        "g6.2xlarge": "0.4163",
+        "g6.4xlarge": "0.5619",
         "g5.xlarge": "0.4602",
     },
     "usw2-az2": {

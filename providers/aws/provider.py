@@ -23,6 +23,7 @@ from providers.aws.nodes import (
     node_of,
     wants_end_time,
 )
+from providers.aws.placement import PlacementScores
 from providers.aws.prices import Prices
 from providers.aws.settings import AwsOptions, parse
 
@@ -43,6 +44,7 @@ class AwsProvider:
         self._clients = Clients(options)
         self._catalogues = Catalogues(options, self._clients, clock)
         self._prices = Prices(options, self._clients, self._catalogues, clock)
+        self._scores = PlacementScores(options, self._clients, self._catalogues, clock)
 
     def quotes(self) -> list[RawQuote]:
         """Spot and on-demand prices of every configured region; all or nothing."""
@@ -53,8 +55,8 @@ class AwsProvider:
         return self._prices.history(from_ms)
 
     def availability(self) -> Sequence[Availability]:
-        """Not read yet."""
-        return ()
+        """Spot placement scores of zones; asked every six hours, told with their date."""
+        return self._scores.hints()
 
     def create(self, request: LaunchRequest) -> CloudNode:
         """One instance. ``ClientToken`` makes a resent request the same instance.

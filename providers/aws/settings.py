@@ -44,6 +44,9 @@ class AwsOptions(Options):
     endpoint_sts: str | None = Field(default=None, description="URL instead of the vendor's STS")
     connect_timeout_s: float = Field(default=5.0, gt=0, le=60)
     read_timeout_s: float = Field(default=30.0, gt=0, le=300)
+    placement_scores: bool = Field(
+        default=True, description="whether EC2 is asked how likely spot requests are to succeed"
+    )
     disk_usd_gib_month: Decimal = Field(
         default=Decimal("0.08"), ge=0, description="boot disk, per GiB and month"
     )

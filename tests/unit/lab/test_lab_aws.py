@@ -22,6 +22,7 @@ from tests.clocks import ManualClock
 pytestmark = pytest.mark.filterwarnings("ignore:Exception.AwsError")
 
 SPOT = "aws/use1-az6/p5.4xlarge/spot"
+L4S = ("g6.xlarge", "g6.2xlarge", "g6.4xlarge")
 RUN = {
     "ImageId": "ami-0123456789abcdef0",
     "InstanceType": "p5.4xlarge",
@@ -101,7 +102,7 @@ def test_types_carry_their_gpus(lab: Lab) -> None:
         Filters=[{"Name": "instance-type", "Values": ["p5*", "g6.*"]}]
     )
     found = {kind["InstanceType"]: kind for page in pages for kind in page["InstanceTypes"]}
-    assert set(found) == {"p5.4xlarge", "p5.48xlarge", "g6.xlarge"}
+    assert set(found) == {"p5.4xlarge", "p5.48xlarge", *L4S}
     device = found["p5.48xlarge"]["GpuInfo"]["Gpus"][0]
     assert (device["Name"], device["Count"], device["MemoryInfo"]["SizeInMiB"]) == ("H100", 8, 81920)
     assert refused(lab.ec2.describe_instance_types, InstanceTypes=["x9.large"]) == (
@@ -160,12 +161,50 @@ def test_history_pages_and_products(lab: Lab) -> None:
     few = {"ProductDescriptions": ["Linux/UNIX"], "PaginationConfig": {"PageSize": 5}}
     pages = history(lab, now_s, now_s, **few)
     rows = [row for page in pages for row in page]
-    assert [len(page) for page in pages] == [5, 5, 5, 1]
+    assert [len(page) for page in pages] == [5, 5, 5, 5, 1]
     assert len({(row["InstanceType"], row["AvailabilityZoneId"]) for row in rows}) == len(rows)
     (everything,) = history(lab, now_s, now_s)
     assert {row["ProductDescription"] for row in everything} == {"Linux/UNIX", "Windows"}
     both = {"ProductDescriptions": ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"]}
     assert len(history(lab, now_s, now_s, **both)[0]) == 2 * len(rows)
+
+
+def scored(lab: Lab, *types: str, **more: Any) -> dict[str, int]:
+    asked = {"TargetCapacity": 1, "SingleAvailabilityZone": True, "RegionNames": ["us-east-1"]}
+    answer = lab.ec2.get_spot_placement_scores(InstanceTypes=list(types), **(asked | more))
+    return {row["AvailabilityZoneId"]: row["Score"] for row in answer["SpotPlacementScores"]}
+
+
+def test_a_request_for_fewer_than_three_types_is_scored_low(lab: Lab) -> None:
+    assert set(scored(lab, *L4S).values()) == {9}
+    assert set(scored(lab, "g6.xlarge", "g6.2xlarge", "g6.xlarge").values()) == {3}
+
+
+def test_a_score_follows_the_stock(lab: Lab) -> None:
+    keys = [f"aws/use1-az6/{name}/spot" for name in L4S]
+    for machines, capacity, score in ((0, 1, 1), (1, 1, 5), (1, 4, 1), (2, 1, 8), (None, 1, 9)):
+        for key in keys:
+            lab.world.set_stock(key, machines)
+        assert scored(lab, *L4S, TargetCapacity=capacity)["use1-az6"] == score
+
+
+def test_new_requests_for_scores_are_limited_and_old_ones_are_not(lab: Lab) -> None:
+    lab.clock.advance(86_400)
+    for capacity in range(1, 51):
+        scored(lab, *L4S, TargetCapacity=capacity)
+    with pytest.raises(ClientError, match="MaxConfigLimitExceeded"):
+        scored(lab, *L4S, TargetCapacity=51)
+    scored(lab, *L4S, TargetCapacity=7)
+    lab.clock.advance(86_400)
+    scored(lab, *L4S, TargetCapacity=51)
+
+
+def test_a_dry_run_says_whether_it_would_be_let_through_and_does_nothing(lab: Lab) -> None:
+    lab.clock.advance(86_400)
+    asked = {"InstanceTypes": list(L4S), "TargetCapacity": 1, "DryRun": True}
+    assert refused(lab.ec2.get_spot_placement_scores, **asked) == ("DryRunOperation", 412)
+    lab.fault(FaultKind.DENIED, "DescribeInstanceTypes")
+    assert refused(lab.ec2.describe_instance_types, DryRun=True) == ("UnauthorizedOperation", 403)
 
 
 def test_a_partial_listing_fails_on_its_second_page(lab: Lab) -> None:

@@ -13,6 +13,7 @@ import pytest
 from broker.core.time import from_iso
 from providers.aws.catalogue import Catalogue
 from providers.aws.parallel import in_parallel
+from providers.aws.placement import groups
 from providers.aws.price_list import ListPrice, listed
 from providers.aws.spot import quotes_of
 from providers.aws.types import TypeFacts
@@ -195,3 +196,34 @@ def test_after_a_failure_no_call_is_begun_and_the_first_in_order_is_told() -> No
         in_parallel([partial(call, number) for number in range(8)], 1)
     assert begun == [0, 1]
     assert in_parallel([], 4) == []
+
+
+L4, L40S = ("L4-24GB", "g6"), ("L40S-48GB", "g6e")
+P5, P5E, P6 = ("H100-SXM5-80GB", "p5"), ("H200-SXM-141GB", "p5e"), ("B200-SXM-192GB", "p6-b200")
+
+
+def catalogue(*kinds: tuple[tuple[str, str], int]) -> Catalogue:
+    """Of (GPU and family, number of sizes)."""
+    types = {
+        f"{family}.{number}xlarge": TypeFacts(f"{family}.{number}xlarge", gpu, 1, 4, 16, "none", "ethernet")
+        for (gpu, family), sizes in kinds
+        for number in range(sizes)
+    }
+    return Catalogue("us-east-1", NOW_MS, types, {}, {})
+
+
+def test_types_are_scored_with_those_of_the_same_gpu_where_there_are_three() -> None:
+    found = groups(catalogue((L4, 3), (L40S, 4)))
+    assert found["g6.0xlarge"] == ("g6.0xlarge", "g6.1xlarge", "g6.2xlarge")
+    assert set(found["g6e.0xlarge"]) == {f"g6e.{number}xlarge" for number in range(4)}
+
+
+def test_types_are_scored_with_their_generation_where_their_gpu_has_fewer_than_three() -> None:
+    found = groups(catalogue((P5, 2), (P5E, 1), (L4, 3), (L40S, 1)))
+    assert found["p5.0xlarge"] == found["p5e.0xlarge"] == ("p5.0xlarge", "p5.1xlarge", "p5e.0xlarge")
+    assert len(found["g6.0xlarge"]) == 3
+    assert len(found["g6e.0xlarge"]) == 4
+
+
+def test_nothing_is_asked_about_one_or_two_types_since_their_score_is_always_low() -> None:
+    assert groups(catalogue((P6, 2), (P5, 2))) == {}
