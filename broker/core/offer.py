@@ -128,6 +128,7 @@ class MarketSnapshot:
         spot_life_s: Expected seconds to interruption by ``cloud/zone/instance_type``, where known.
         hints: What the clouds say about obtaining an offer, by offer key.
         prices_only: Clouds whose prices are read and where nothing can be rented by this release or configuration.
+        list_micro_usd_h: What the cloud says, by offer key, where the operator's overlay has made another price of it.
     """
 
     at_ms: int
@@ -138,6 +139,7 @@ class MarketSnapshot:
     spot_life_s: Mapping[str, float] = field(default_factory=dict)
     hints: Mapping[str, tuple[Availability, ...]] = field(default_factory=dict)
     prices_only: frozenset[str] = frozenset()
+    list_micro_usd_h: Mapping[str, int] = field(default_factory=dict)
 
     def is_unlisted(self, offer: Offer) -> bool:
         """Whether its cloud lists no capacity there, and has said so a short while ago."""

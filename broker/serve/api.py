@@ -13,6 +13,8 @@ from broker.serve import (
     routes_events,
     routes_jobs,
     routes_market,
+    routes_nodes,
+    routes_quarantine,
 )
 from broker.serve.body_limit import BODY_MAX_BYTES, BodyLimit
 from broker.serve.services import Services
@@ -38,6 +40,8 @@ def create_app(services: Services) -> FastAPI:
     for module in (
         routes_jobs,
         routes_market,
+        routes_quarantine,
+        routes_nodes,
         routes_events,
         routes_admin,
         routes_audit,

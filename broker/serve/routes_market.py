@@ -1,110 +1,114 @@
-"""``/api/v1``: the market, nodes and placements. Reads only."""
+"""``/api/v1``: the market: prices now, prices over time, and how well each cloud has been read. Reads only."""
 
 from collections.abc import Collection
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from broker.core.audit import Audit
 from broker.core.errors import UsageError
 from broker.core.gpu import FAMILIES, GPUS
-from broker.core.model import Placement
-from broker.core.offer import Market, Quote
+from broker.core.offer import Market
+from broker.core.time import DAY_S, MS
 from broker.core.yaml_text import did_you_mean
+from broker.market.index import Order, Wanted
 from broker.serve.auth import Broker, Viewer
-from broker.serve.beats import reasons_of
-from broker.serve.views import Listing, NodeView, ProbeView, QuoteView, node_view, quote_views
+from broker.serve.market_views import CurveView, FeedView, cheapest_of_each, curve_views, feed_views
+from broker.serve.quotes import QuoteView, quote_views
+from broker.serve.views import Listing
 from broker.settings import CLOUDS
 
-router = APIRouter(prefix="/api/v1")
+router = APIRouter(prefix="/api/v1", tags=["market"])
+
+_DAYS = 30
+_CURVES = 20
+_POINTS = 2000
 
 
-@router.get("/prices", tags=["market"])
+@router.get("/prices")
 def prices(
     _viewer: Viewer,
     broker: Broker,
     gpu: Annotated[str | None, Query(description="Family or exact SKU.")] = None,
     count: Annotated[int | None, Query(description="GPUs per instance.")] = None,
+    min_count: Annotated[int | None, Query(description="GPUs per instance, at least.")] = None,
+    max_count: Annotated[int | None, Query(description="GPUs per instance, at most.")] = None,
+    min_gpu_memory_gib: Annotated[int | None, Query(description="Memory of one GPU, at least.")] = None,
+    min_vram_gib: Annotated[int | None, Query(description="Memory of all GPUs together, at least.")] = None,
     market: Market | None = None,
     cloud: str | None = None,
+    region: Annotated[str | None, Query(description="Pattern with `*` and `?`.", max_length=100)] = None,
+    max_price_micro_usd_h: Annotated[int | None, Query(description="Of one instance.")] = None,
+    order: Annotated[Order, Query(description="Cheapest by the GPU, or by the PFLOPS.")] = Order.GPU,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Listing[QuoteView]:
-    """Accepted quotes as of now, whatever their age, cheapest per GPU first; unknown names are refused."""
+    """Accepted quotes as of now, whatever their age, cheapest first; unknown names are refused."""
     snapshot = broker.snapshot()
+    _known_gpu(gpu)
+    _known_cloud(cloud)
+    wanted = Wanted(
+        gpu=gpu,
+        gpus_min=count if count is not None else min_count,
+        gpus_max=count if count is not None else max_count,
+        gpu_memory_gib_min=min_gpu_memory_gib,
+        vram_gib_min=min_vram_gib,
+        market=market,
+        cloud=cloud,
+        region=region,
+        price_micro_usd_h_max=max_price_micro_usd_h,
+    )
+    found = broker.index.find(snapshot.quotes, wanted, limit, order)
+    return Listing(at_ms=snapshot.at_ms, items=quote_views(snapshot, found))
+
+
+@router.get("/prices/history")
+def history(
+    _viewer: Viewer,
+    broker: Broker,
+    gpu: Annotated[str, Query(description="Family or exact SKU.")],
+    since_ms: Annotated[int | None, Query(ge=0, description="Default: 30 days ago.")] = None,
+    cloud: str | None = None,
+    market: Market | None = None,
+    count: Annotated[int | None, Query(description="GPUs per instance.")] = None,
+    every: Annotated[
+        bool, Query(description="Every offer, not only the cheapest now of each cloud and market.")
+    ] = False,
+    limit: Annotated[int, Query(ge=1, le=200, description="Offers, the cheapest per GPU first.")] = _CURVES,
+    points: Annotated[
+        int, Query(ge=1, le=20_000, description="Of one offer; the newest are kept.")
+    ] = _POINTS,
+) -> Listing[CurveView]:
+    """What the clouds have said over time: each change of price, and when we saw it. No overlay."""
+    _known_gpu(gpu)
+    _known_cloud(cloud)
+    now_ms = broker.clock.now_ms()
+    from_ms = now_ms - _DAYS * DAY_S * MS if since_ms is None else since_ms
+    skus = [sku for sku, model in GPUS.items() if gpu.lower() in (sku.lower(), model.family.lower())]
+    offers = broker.history.offers(skus, cloud and cloud.lower(), market, count)
+    chosen = (offers if every else cheapest_of_each(offers))[:limit]
+    return Listing(
+        at_ms=now_ms, items=curve_views(broker.history.curves(chosen, from_ms, now_ms + 1, points), from_ms)
+    )
+
+
+@router.get("/market/polls")
+def polls(_viewer: Viewer, broker: Broker) -> Listing[FeedView]:
+    """How well each cloud's prices have been read: one line a cloud that is configured or has ever been read."""
+    now_ms = broker.clock.now_ms()
+    items = feed_views(broker.history, broker.settings.open_clouds, broker.snapshot().prices_only, now_ms)
+    return Listing(at_ms=now_ms, items=items)
+
+
+def _known_gpu(gpu: str | None) -> None:
     if gpu is not None:
         _known("gpu", gpu, (*FAMILIES, *GPUS))
+
+
+def _known_cloud(cloud: str | None) -> None:
     if cloud is not None:
         _known("cloud", cloud, CLOUDS)
-
-    def wanted(quote: Quote) -> bool:
-        offer = quote.offer
-        return (
-            (gpu is None or gpu.lower() in (offer.gpu.lower(), offer.model.family.lower()))
-            and count in (None, offer.gpus)
-            and market in (None, offer.market)
-            and (cloud is None or cloud.lower() == offer.cloud)
-        )
-
-    found = sorted(
-        filter(wanted, snapshot.quotes.values()),
-        key=lambda quote: (quote.price_micro_usd_h / quote.offer.gpus, quote.offer.key),
-    )
-    return Listing(at_ms=snapshot.at_ms, items=quote_views(snapshot, found[:limit]))
 
 
 def _known(what: str, word: str, names: Collection[str]) -> None:
     if word.lower() not in {name.lower() for name in names}:
         hint = did_you_mean(word, names) or f"known are {', '.join(sorted(names))}"
         raise UsageError(f"{what}: there is no {word!r}", hint=hint)
-
-
-@router.get("/nodes", tags=["nodes"])
-def nodes(
-    viewer: Viewer,
-    broker: Broker,
-    all: Annotated[bool, Query(description="Also those that are gone.")] = False,
-) -> Listing[NodeView]:
-    """Nodes of the caller's project."""
-    with broker.store.read() as tx:
-        rows = tx.nodes(open_only=not all)
-    items = [node_view(node) for node in rows if viewer.sees(node.project_id)]
-    return Listing(at_ms=broker.clock.now_ms(), items=items)
-
-
-@router.get("/nodes/unowned", tags=["nodes"])
-def unowned(_viewer: Viewer, broker: Broker) -> Audit:
-    """Machines with our tag that no row wants, as of the last search of each cloud; asks no cloud."""
-    return broker.unowned()
-
-
-@router.get("/placements", tags=["nodes"])
-def placements(
-    viewer: Viewer,
-    broker: Broker,
-    all: Annotated[bool, Query(description="Also those that are gone.")] = False,
-) -> Listing[Placement]:
-    """Placements of the caller's project."""
-    with broker.store.read() as tx:
-        rows = tx.placements(open_only=not all)
-    items = [placement for placement in rows if viewer.sees(placement.project_id)]
-    return Listing(at_ms=broker.clock.now_ms(), items=items)
-
-
-@router.get("/placements/{placement_id}/probes", tags=["nodes"])
-def probes(placement_id: str, viewer: Viewer, broker: Broker) -> Listing[ProbeView]:
-    """What the probe said of a placement's nodes."""
-    with broker.store.read() as tx:
-        placement = tx.placement(placement_id)
-        reports = tx.probe_reports(placement_id=placement_id)
-    shown = placement is not None and viewer.sees(placement.project_id)
-    items = [
-        ProbeView(
-            report.node_token,
-            report.placement_id,
-            report.at_ms,
-            report.verdict,
-            reasons_of(report.report),
-        )
-        for report in (reports if shown else ())
-    ]
-    return Listing(at_ms=broker.clock.now_ms(), items=items)

@@ -10,6 +10,7 @@ from broker.core.offer import Market, MarketSnapshot
 from broker.core.ports import Check, Clock, Ids
 from broker.core.spec import JobSpec
 from broker.core.tariff import BillingRule
+from broker.market.index import MarketIndex
 from broker.policy.load import PolicySet
 from broker.settings import Settings
 from broker.store.history import HistoryStore
@@ -56,6 +57,7 @@ class Services:
         apply_audit: Do what an audit has shown: ids, and who says so. On the loop.
         clear_report_only: Who, and why; returns the audit once it is cleared. On the loop.
         unowned: Machines that no row wants, as of the last search of each cloud.
+        index: Of the newest snapshot's quotes, for whoever filters them.
     """
 
     settings: Settings
@@ -80,3 +82,4 @@ class Services:
     apply_audit: Callable[[Collection[str], str], Awaitable[Applied]]
     clear_report_only: Callable[[str, str], Awaitable[Audit]]
     unowned: Callable[[], Audit]
+    index: MarketIndex = field(default_factory=MarketIndex)

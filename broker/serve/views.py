@@ -3,14 +3,13 @@
 Everything else is sent as the core's own dataclass: times in ms, money in micro-USD, names as in the glossary.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel
 
 from broker.core.model import Decision, Job, JobState, Node, NodeState, Placement, Verdict
-from broker.core.offer import MarketSnapshot, Offer, Quote
 from broker.core.spec import JobSpec, Priority
 from broker.core.time import MS, to_iso
 from broker.store.access import Role, Token
@@ -92,24 +91,6 @@ class NodeView:
     billed_from_ms: int | None
     ended_at_ms: int | None
     phase: str
-
-
-@dataclass(frozen=True)
-class QuoteView:
-    """One accepted quote.
-
-    Attributes:
-        note: Why it will not be used as it is (empty pool, newer reading in quarantine), or empty.
-    """
-
-    key: str
-    offer: Offer
-    price_micro_usd_h: int
-    effective_at_ms: int
-    observed_at_ms: int
-    age_s: float
-    source: str
-    note: str
 
 
 @dataclass(frozen=True)
@@ -211,27 +192,3 @@ def node_view(node: Node) -> NodeView:
 def token_view(token: Token) -> TokenView:
     """What may be shown of a token."""
     return TokenView(**{name: getattr(token, name) for name in TokenView.__dataclass_fields__})
-
-
-def quote_views(snapshot: MarketSnapshot, quotes: Iterable[Quote]) -> list[QuoteView]:
-    """Quotes with their ages and what is the matter with them."""
-    return [
-        QuoteView(
-            key=quote.offer.key,
-            offer=quote.offer,
-            price_micro_usd_h=quote.price_micro_usd_h,
-            effective_at_ms=quote.effective_at_ms,
-            observed_at_ms=quote.observed_at_ms,
-            age_s=quote.age_s(snapshot.at_ms),
-            source=quote.source,
-            note=_note(snapshot, quote.offer),
-        )
-        for quote in quotes
-    ]
-
-
-def _note(snapshot: MarketSnapshot, offer: Offer) -> str:
-    quarantined: Mapping[str, str] = snapshot.quarantined
-    if offer.key in quarantined:
-        return f"newest reading in quarantine: {quarantined[offer.key]}"
-    return "refused a launch a short while ago" if snapshot.is_empty(offer) else ""

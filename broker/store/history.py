@@ -5,9 +5,8 @@ A price has two times: `effective_at`, by the cloud's word, and `observed_at`, o
 first, and a back-test may only know what had been observed.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -17,9 +16,10 @@ from sqlalchemy import Select, Table, delete, insert, select, update
 
 from broker.core.availability import Availability, Signal
 from broker.core.offer import Market, Offer, Quote, RawQuote
-from broker.core.plain import from_plain, to_plain
 from broker.store.curves import Curve, Known, curve, known_offers
+from broker.store.doubts import Quarantined, keep, open_doubts
 from broker.store.engines import Engines, open_engines
+from broker.store.feeds import Polled, polled
 from broker.store.fetch import fetch
 from broker.store.ingest import OFFER_FIELDS, ingest
 from broker.store.kept import Kept
@@ -56,23 +56,6 @@ class Poll:
     changes: int = 0
     error: str = ""
     kind: PollKind = PollKind.PRICES
-
-
-@dataclass(frozen=True)
-class Quarantined:
-    """A reading that is kept and not believed.
-
-    Attributes:
-        raw: As the provider read it.
-        reason: Why it is not believed.
-        times_seen: How many polls have said the same.
-    """
-
-    raw: RawQuote
-    reason: str
-    first_seen_ms: int
-    last_seen_ms: int
-    times_seen: int
 
 
 class HistoryStore:
@@ -182,6 +165,11 @@ class HistoryStore:
             for row in rows
         ]
 
+    def polled(self, since_ms: int) -> dict[str, Polled]:
+        """How each cloud's prices have been read; see `broker.store.feeds`."""
+        with self._engines.reader.connect() as connection:
+            return polled(connection, since_ms)
+
     # -- hints ----------------------------------------------------------------------------------------------------------
 
     def record_hints(self, cloud: str, hints: Iterable[Availability]) -> None:
@@ -206,33 +194,21 @@ class HistoryStore:
 
     # -- quarantine -----------------------------------------------------------------------------------------------------
 
+    def keep_doubts(self, doubted: Iterable[Quarantined], released: Iterable[str], at_ms: int) -> None:
+        """What one poll has left in doubt, and the offers whose newest reading is believed again."""
+        with self._engines.writer.begin() as connection:
+            keep(connection, doubted, released, at_ms)
+
     def quarantine(self, raw: RawQuote, observed_at_ms: int, reason: str) -> int:
         """Keep a reading that is not believed; returns how often this offer has now shown this price in a row."""
-        table = QUARANTINE.c
-        mine = (table.offer_key == raw.offer.key, table.released_at_ms.is_(None))
         with self._engines.writer.begin() as connection:
-            row = connection.execute(select(QUARANTINE).where(*mine)).one_or_none()
-            if row is not None and (row.price_text, row.reason) == (raw.price_text, reason):
-                seen = int(row.times_seen) + 1
-                values = {"times_seen": seen, "last_seen_ms": observed_at_ms}
-                connection.execute(update(QUARANTINE).where(table.id == row.id).values(**values))
-                return seen
-            connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=observed_at_ms))
-            connection.execute(
-                insert(QUARANTINE).values(
-                    offer_key=raw.offer.key,
-                    offer=json.dumps(to_plain(raw.offer)),
-                    price_text=raw.price_text,
-                    currency=raw.currency,
-                    effective_at_ms=raw.effective_at_ms,
-                    source=raw.source,
-                    reason=reason,
-                    first_seen_ms=observed_at_ms,
-                    last_seen_ms=observed_at_ms,
-                    times_seen=1,
-                )
-            )
-        return 1
+            known = open_doubts(connection).get(raw.offer.key)
+            if known is not None and (known.raw.price_text, known.reason) == (raw.price_text, reason):
+                entry = replace(known, last_seen_ms=observed_at_ms, times_seen=known.times_seen + 1)
+            else:
+                entry = Quarantined(raw, reason, observed_at_ms, observed_at_ms, 1)
+            keep(connection, [entry], (), observed_at_ms)
+        return entry.times_seen
 
     def release(self, offer_key: str, at_ms: int) -> None:
         """The offer's newest reading is believed again; what was quarantined stays on record."""
@@ -241,17 +217,27 @@ class HistoryStore:
             mine = (table.offer_key == offer_key, table.released_at_ms.is_(None))
             connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=at_ms))
 
+    def believe(self, quote: Quote, price_text: str, at_ms: int) -> bool:
+        """Take in what is in quarantine with that price, and release it; False when it no longer is."""
+        table = QUARANTINE.c
+        mine = (
+            table.offer_key == quote.offer.key,
+            table.price_text == price_text,
+            table.released_at_ms.is_(None),
+        )
+        with self._engines.writer.begin() as connection:
+            done = connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=at_ms)).rowcount
+            if done:
+                ingest(connection, [quote])
+        return bool(done)
+
     def quarantined(self) -> Mapping[str, Quarantined]:
         """What is in quarantine now, by offer key."""
         return self._kept.get("quarantined", self._quarantined)
 
     def _quarantined(self) -> Mapping[str, Quarantined]:
         with self._engines.reader.connect() as connection:
-            found = fetch(connection, _QUARANTINED)
-        return {
-            key: Quarantined(RawQuote(from_plain(Offer, json.loads(offer)), *row[:4]), *row[4:])
-            for key, offer, *row in found
-        }
+            return open_doubts(connection)
 
 
 def _quotes_from(table: Table) -> Select[Any]:
@@ -268,9 +254,6 @@ def _quotes_from(table: Table) -> Select[Any]:
 # Asked in every pass.
 _PRICES_NOW = str(_quotes_from(PRICE_NOW))
 _HINTS = "SELECT offer_key, signal, low, high, observed_at_ms, source FROM hint ORDER BY offer_key, signal"
-_QUARANTINED = """\
-SELECT offer_key, offer, price_text, currency, effective_at_ms, source, reason, first_seen_ms, last_seen_ms, times_seen
-FROM quarantine WHERE released_at_ms IS NULL ORDER BY id"""
 
 
 def _quote(row: Sequence[Any]) -> Quote:
