@@ -1,13 +1,16 @@
 """What only EC2's prices do: changes between two polls, ninety days of them, and rows that are not what they seem."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
 from broker.core.availability import Signal
 from broker.core.errors import Denied, ProviderDown, ProviderError, Throttled
 from broker.core.money import micro_usd
+from broker.core.offer import Market
 from broker.core.time import DAY_S
 from lab.faces import Reply, Request
 from lab.faults import FaultKind
@@ -91,6 +94,56 @@ def test_one_region_that_fails_fails_the_poll(
         aws.provider.quotes()
 
 
+def test_regions_are_read_side_by_side(
+    aws_opened: Opened, aws: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    def waiting(asked: Request) -> Reply:
+        if b"SpotPriceHistory" in asked.body:
+            both.wait()  # broken, and the poll with it, when one region waits for the other
+        return face(asked)
+
+    face = instead_of(aws_opened, waiting, monkeypatch)
+    assert {quote.offer.region for quote in aws.provider.quotes()} == {"us-east-1", "us-west-2"}
+
+
+@pytest.mark.timeout(60)
+def test_four_thousand_series_in_pages_are_one_poll(
+    aws_opened: Opened, aws: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = [series(range(number * 1000, number * 1000 + 1000)) for number in range(4)]
+
+    def many(asked: Request) -> Reply:
+        if b"SpotPriceHistory" not in asked.body:
+            return face(asked)
+        page = int(dict(parse_qsl(asked.body.decode())).get("NextToken", "0"))
+        token = str(page + 1) if page < 3 else ""
+        return Reply(200, SPOT_XML.format(rows=pages[page], token=token).encode())
+
+    face = instead_of(aws_opened, many, monkeypatch)
+    provider = aws.opened_with(regions=["us-east-1"])
+    spot = [quote for quote in provider.quotes() if quote.offer.market is Market.SPOT]
+    assert len({quote.offer.key for quote in spot}) == len(spot) == 4000
+
+
+SPOT_XML = (
+    "<DescribeSpotPriceHistoryResponse xmlns='http://ec2.amazonaws.com/doc/2016-11-15/'>"
+    "<spotPriceHistorySet>{rows}</spotPriceHistorySet><nextToken>{token}</nextToken>"
+    "</DescribeSpotPriceHistoryResponse>"
+)
+
+
+def series(zones: range) -> str:
+    """Rows of one type in many zones."""
+    return "".join(
+        f"<item><availabilityZone>z{zone}</availabilityZone><availabilityZoneId>use1-az{zone}</availabilityZoneId>"
+        "<instanceType>g6.xlarge</instanceType><productDescription>Linux/UNIX</productDescription>"
+        f"<spotPrice>0.{zone + 1:05}</spotPrice><timestamp>2026-01-01T00:00:00.000Z</timestamp></item>"
+        for zone in zones
+    )
+
+
 def test_history_is_every_change_once_oldest_first(aws: Cloud, world: World) -> None:
     for hours in range(5):
         aws.clock.advance(30 * 3600)
@@ -128,6 +181,15 @@ def test_history_that_breaks_off_is_an_error(aws: Cloud) -> None:
     aws.fault(FaultKind.PARTIAL_PAGE, "DescribeSpotPriceHistory")
     with pytest.raises(ProviderDown):
         list(aws.provider.price_history(aws.clock.now_ms() - DAY_S * 1000))
+
+
+def test_capacity_blocks_are_a_market_of_their_own_and_never_quoted(aws: Cloud, world: World) -> None:
+    """The price list has a row of capacity blocks for every type, at zero dollars."""
+    quotes = list(aws.provider.quotes())
+    assert {quote.offer.market for quote in quotes} == {Market.SPOT, Market.ON_DEMAND}
+    assert not [quote for quote in quotes if micro_usd(quote.price_text) == 0]
+    key = "aws/use1-az6/p5.48xlarge/on_demand"
+    assert told(quotes, key) == [(world.price(key), world.pools[key].changes[0].at_s * 1000)]
 
 
 def test_a_fraction_of_a_gpu_is_never_quoted(aws: Cloud) -> None:
