@@ -17,9 +17,9 @@ from broker.core.offer import RawQuote
 from broker.core.ports import Clock, PriceSource
 from broker.core.time import MS
 from broker.market.beside import Beside
-from broker.market.quarantine import Pending, price_of, sift
+from broker.market.intake import take_in
 from broker.market.reader import Reader, Reading
-from broker.store.history import HistoryStore, Poll, Quarantined
+from broker.store.history import HistoryStore, Poll
 
 log = structlog.get_logger()
 
@@ -188,27 +188,7 @@ class Poller:
 
     def _take_in(self, name: str, raws: list[RawQuote], started_at_ms: int) -> tuple[Poll, int]:
         """Judge a whole poll and write it down; returns its row and how many readings are doubted."""
-        doubted = self._history.quarantined()
-        sifted = sift(raws, started_at_ms, self._history.now(), _pending(doubted))
-        for key, doubt in sifted.doubts.items():
-            known = doubted.get(key)
-            # Some hundred offers have GPUs that we do not know, in every poll: once told is enough.
-            if known is None or (known.raw.price_text, known.reason) != (doubt.raw.price_text, doubt.reason):
-                self._history.quarantine(doubt.raw, started_at_ms, doubt.reason)
-                log.warning("quote.quarantined", offer=key, price=doubt.raw.price_text, reason=doubt.reason)
-        changes = self._history.ingest(sifted.quotes)
-        for key in sifted.released:
-            self._history.release(key, started_at_ms)
-            log.info("quote.released", offer=key)
-        poll = Poll(name, started_at_ms, self._clock.now_ms(), True, len(raws), changes)
+        taken = take_in(self._history, raws, started_at_ms)
+        poll = Poll(name, started_at_ms, self._clock.now_ms(), True, len(raws), taken.changes)
         self._history.record_poll(poll)
-        return poll, len(sifted.doubts)
-
-
-def _pending(doubted: Mapping[str, Quarantined]) -> dict[str, Pending]:
-    """What is in quarantine, as readings to confirm; a doubt that is no price confirms nothing (0 is never near)."""
-    pending = {}
-    for key, entry in doubted.items():
-        price = price_of(entry.raw)
-        pending[key] = Pending(price if isinstance(price, int) else 0, entry.last_seen_ms)
-    return pending
+        return poll, len(taken.sifted.doubts)

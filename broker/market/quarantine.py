@@ -1,50 +1,63 @@
 """Whether a price may be believed: from raw quotes of one whole poll to quotes and doubts. Pure.
 
 A price that cannot be one (no number, not positive, not dollars, unknown GPU) is doubted for as long as it is
-sold so. One that merely looks wrong (`broker.market.bands`) is doubted until a second poll says the same; the old
-price stays meanwhile, and ages.
+sold so. One that merely looks wrong (`broker.market.bands`) is doubted until a second poll or a second source says the
+same; the old price stays meanwhile, and ages. A list that may say one meter for another has rules of its own
+(`broker.market.settling`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 
 from broker.core.gpu import GPUS
 from broker.core.money import micro_usd
-from broker.core.offer import Quote, RawQuote
+from broker.core.offer import Market, Offer, Quote, RawQuote
 from broker.core.time import HOUR_S, MS, format_duration
 from broker.market.bands import doubt_price
+from broker.market.flips import has_two_meters
+from broker.market.settling import Pending, Reserve, reserve
+from broker.store.doubts import Quarantined
 
 # Clouds' clocks and ours may differ, and a price may start while we read; a day is an announcement.
 _AHEAD_MS = HOUR_S * MS
+_CONFIRMED_POLLS = 2
 _SAME_SHARE = 0.10
 _DIGITS_MAX = 6
 
 
 @dataclass(frozen=True)
-class Pending:
-    """A reading that waits for confirmation.
-
-    Attributes:
-        price_micro_usd_h: What it said.
-        seen_at_ms: When the poll that read it began.
-    """
-
-    price_micro_usd_h: int
-    seen_at_ms: int
-
-
-@dataclass(frozen=True)
 class Doubt:
-    """A reading that is kept and not used.
+    """A reading that is kept and not used, or used with reserve.
 
     Attributes:
         raw: As read.
         reason: Why, for people.
+        reserve: What is held against it; None when it is no price.
+        since_ms: Start of the first poll in a row that read this very price.
+        quote: What it is believed as, when it counts as a price already and only moves nobody.
     """
 
     raw: RawQuote
     reason: str
+    reserve: Reserve | None = None
+    since_ms: int = 0
+    quote: Quote | None = None
+
+    def row(self, observed_at_ms: int) -> Quarantined:
+        """As it is kept, after a poll that began then."""
+        held = self.reserve
+        if held is None:
+            return Quarantined(self.raw, self.reason, observed_at_ms, observed_at_ms, 1)
+        return Quarantined(
+            self.raw,
+            self.reason,
+            self.since_ms,
+            observed_at_ms,
+            held.polls,
+            held.polls_needed,
+            held.before_micro_usd_h,
+        )
 
 
 @dataclass(frozen=True)
@@ -53,7 +66,7 @@ class Sifted:
 
     Attributes:
         quotes: To believe; several of one offer when the cloud tells its history.
-        doubts: By offer key, of the newest reading of each offer.
+        doubts: By offer key, of the newest reading of each offer; one may be among the quotes, with reserve.
         released: Keys in quarantine before whose newest reading is believed now.
     """
 
@@ -63,7 +76,12 @@ class Sifted:
 
 
 def judge(
-    raw: RawQuote, observed_at_ms: int, last: Quote | None, pending: Pending | None = None
+    raw: RawQuote,
+    observed_at_ms: int,
+    last: Quote | None,
+    pending: Pending | None = None,
+    on_demand_micro_usd_h: int | None = None,
+    second_source: bool = False,
 ) -> Quote | Doubt:
     """One reading.
 
@@ -72,6 +90,8 @@ def judge(
         observed_at_ms: When its poll began.
         last: The price that holds by what we knew before.
         pending: An unbelieved earlier reading of the same offer.
+        on_demand_micro_usd_h: What the same machine costs on demand.
+        second_source: Another source says the same in this poll.
     """
     price = price_of(raw)
     if isinstance(price, str):
@@ -80,19 +100,19 @@ def judge(
         return Doubt(raw, f"unknown GPU {raw.offer.gpu!r}")
     if raw.offer.gpus < 1:
         return Doubt(raw, f"{raw.offer.gpus} GPUs")
+    since_ms = pending.since_ms(price, observed_at_ms) if pending else observed_at_ms
     effective_at_ms = raw.effective_at_ms
     if effective_at_ms is None:
         unchanged = last is not None and last.price_micro_usd_h == price
-        effective_at_ms = last.effective_at_ms if last is not None and unchanged else observed_at_ms
+        effective_at_ms = last.effective_at_ms if last is not None and unchanged else since_ms
     ahead_ms = effective_at_ms - observed_at_ms
     if ahead_ms > _AHEAD_MS:
         return Doubt(raw, f"takes effect only in {format_duration(ahead_ms / MS)}")
-    doubt = doubt_price(raw.offer, price, last.price_micro_usd_h if last else None)
-    # What is believed already, by a second poll's word or a person's, is not doubted anew.
-    believed = last is not None and last.price_micro_usd_h == price
-    if doubt and not believed and not _confirms(price, observed_at_ms, pending):
-        return Doubt(raw, doubt)
-    return Quote(raw.offer, price, min(effective_at_ms, observed_at_ms), observed_at_ms, raw.source)
+    quote = Quote(raw.offer, price, min(effective_at_ms, observed_at_ms), observed_at_ms, raw.source)
+    held = _held(quote, last, pending, on_demand_micro_usd_h)
+    if held is None or second_source or _is_second_source(quote, pending):
+        return quote
+    return Doubt(raw, held.reason, held, since_ms, quote if held.is_price else None)
 
 
 def sift(
@@ -107,27 +127,50 @@ def sift(
         by_offer.setdefault(raw.offer.key, []).append(raw)
     quotes: list[Quote] = []
     doubts: dict[str, Doubt] = {}
-    for key, readings in by_offer.items():
-        *older, newest = sorted(readings, key=lambda raw: _start_ms(raw, observed_at_ms))
+    on_demand: dict[str, Quote] = {}
+    # On-demand first: what spot is compared with may have come back to the right meter in this very poll.
+    for key in sorted(by_offer, key=_is_spot):
+        *older, newest = sorted(by_offer[key], key=lambda raw: _order(raw, observed_at_ms))
         before = last.get(key)
-        for raw in older:
-            past = judge(raw, observed_at_ms, before)
-            # History out of order or out of band is not worth a quarantine; the newest reading is what counts. One
-            # that begins in our future, as our clock is behind, is no history: it would be dated as the newest is.
-            began_ms = min(_start_ms(newest, observed_at_ms), observed_at_ms)
-            if isinstance(past, Quote) and _start_ms(raw, observed_at_ms) < began_ms:
-                quotes.append(past)
+        quotes += _history(older, newest, observed_at_ms, before)
         rival = next((raw for raw in older if _contradicts(raw, newest)), None)
         if rival is not None:
             doubts[key] = Doubt(newest, f"two prices at once: {rival.price_text} and {newest.price_text}")
             continue
-        verdict = judge(newest, observed_at_ms, before, pending.get(key))
+        waiting = pending.get(key)
+        beside = _beside(newest.offer, on_demand, last)
+        verdict = judge(
+            newest, observed_at_ms, before, waiting, beside, bool(older) and _is_said_elsewhere(newest, older)
+        )
+        quote = verdict.quote if isinstance(verdict, Doubt) else verdict
+        if quote is not None:
+            since_ms = (
+                waiting.since_ms(quote.price_micro_usd_h, observed_at_ms) if waiting else observed_at_ms
+            )
+            quotes.append(_current(quote, before, since_ms))
         if isinstance(verdict, Doubt):
             doubts[key] = verdict
-        else:
-            quotes.append(_current(verdict, before))
+        elif has_two_meters(verdict.offer):
+            on_demand[key] = verdict
     released = tuple(key for key in by_offer if key in pending and key not in doubts)
     return Sifted(tuple(quotes), doubts, released)
+
+
+def pending_of(doubted: Mapping[str, Quarantined]) -> dict[str, Pending]:
+    """What is in quarantine, as readings to confirm. One that is no price confirms nothing: 0 is near no price."""
+    pending = {}
+    for key, entry in doubted.items():
+        price = price_of(entry.raw)
+        pending[key] = Pending(
+            price if isinstance(price, int) else 0,
+            entry.last_seen_ms,
+            entry.times_seen,
+            entry.polls_needed is not None,
+            entry.first_seen_ms,
+            entry.raw.source,
+            entry.before_micro_usd_h,
+        )
+    return pending
 
 
 def price_of(raw: RawQuote) -> int | str:
@@ -147,26 +190,86 @@ def price_of(raw: RawQuote) -> int | str:
     return price if price > 0 else "the price is negative"
 
 
-def _confirms(price: int, observed_at_ms: int, pending: Pending | None) -> bool:
-    """A later poll that says about the same; twice within one poll is one witness."""
-    return (
-        pending is not None
-        and pending.seen_at_ms < observed_at_ms
-        and abs(price - pending.price_micro_usd_h) <= _SAME_SHARE * pending.price_micro_usd_h
-    )
+def _held(
+    quote: Quote, last: Quote | None, pending: Pending | None, on_demand_micro_usd_h: int | None
+) -> Reserve | None:
+    """What is held against a price, None when nothing is."""
+    offer, price = quote.offer, quote.price_micro_usd_h
+    if last is not None and has_two_meters(offer):
+        return reserve(
+            offer, price, quote.observed_at_ms, last.price_micro_usd_h, pending, on_demand_micro_usd_h
+        )
+    # What is believed already, by a second poll's word or a person's, is not doubted anew.
+    if last is not None and last.price_micro_usd_h == price:
+        return None
+    reason = doubt_price(offer, price, last.price_micro_usd_h if last else None)
+    if not reason:
+        return None
+    counts = pending is not None and pending.counts
+    polls = pending.polls_with(price, quote.observed_at_ms, _SAME_SHARE) if pending and counts else 1
+    return None if polls >= _CONFIRMED_POLLS else Reserve(reason, polls, _CONFIRMED_POLLS)
+
+
+def _is_second_source(quote: Quote, pending: Pending | None) -> bool:
+    """Whether what waits was said by another source."""
+    if pending is None or pending.source in ("", quote.source):
+        return False
+    return pending.says(quote.price_micro_usd_h)
+
+
+def _is_said_elsewhere(newest: RawQuote, older: Sequence[RawQuote]) -> bool:
+    """Whether the newest word of another source in this poll is the same price."""
+    price = price_of(newest)
+    if not isinstance(price, int):
+        return False
+    others = {raw.source: price_of(raw) for raw in older if raw.source != newest.source}
+    return price in others.values()
+
+
+def _history(
+    older: Sequence[RawQuote], newest: RawQuote, observed_at_ms: int, before: Quote | None
+) -> Iterable[Quote]:
+    """What a cloud tells of the past, as far as it is believed.
+
+    History out of order or out of band is not worth a quarantine; the newest reading is what counts. One that begins
+    in our future, as our clock is behind, is no history: it would be dated as the newest is.
+    """
+    began_ms = min(_start_ms(newest, observed_at_ms), observed_at_ms)
+    for raw in older:
+        past = judge(raw, observed_at_ms, before)
+        if isinstance(past, Quote) and _start_ms(raw, observed_at_ms) < began_ms:
+            yield past
 
 
 def _contradicts(raw: RawQuote, newest: RawQuote) -> bool:
     return raw.effective_at_ms == newest.effective_at_ms and price_of(raw) != price_of(newest)
 
 
-def _current(quote: Quote, before: Quote | None) -> Quote:
-    """A price now that claims to be older than the one it replaces holds since we saw it, not since before."""
+def _current(quote: Quote, before: Quote | None, since_ms: int) -> Quote:
+    """A price now that claims to be older than the one it replaces holds since we first saw it, not since before."""
     if before is None or quote.effective_at_ms >= before.effective_at_ms:
         return quote
     if quote.price_micro_usd_h == before.price_micro_usd_h:
         return replace(quote, effective_at_ms=before.effective_at_ms)
-    return replace(quote, effective_at_ms=quote.observed_at_ms)
+    return replace(quote, effective_at_ms=max(since_ms, before.effective_at_ms))
+
+
+def _is_spot(offer_key: str) -> bool:
+    return offer_key.endswith(f"/{Market.SPOT}")
+
+
+def _beside(offer: Offer, fresh: Mapping[str, Quote], last: Mapping[str, Quote]) -> int | None:
+    """On-demand price of the same machine, where it matters."""
+    if offer.market is not Market.SPOT or not has_two_meters(offer):
+        return None
+    key = replace(offer, market=Market.ON_DEMAND).key
+    quote = fresh.get(key) or last.get(key)
+    return quote.price_micro_usd_h if quote else None
+
+
+def _order(raw: RawQuote, observed_at_ms: int) -> tuple[int, str, str, str]:
+    """The newest last; of what begins at one moment the order of arrival decides nothing."""
+    return _start_ms(raw, observed_at_ms), raw.source, raw.currency, raw.price_text
 
 
 def _start_ms(raw: RawQuote, observed_at_ms: int) -> int:

@@ -110,7 +110,7 @@ class TestSift:
     def test_two_prices_for_one_moment_are_no_price(self) -> None:
         sifted = sift([raw("8.82", ON_DEMAND), raw("6.98", ON_DEMAND)], NOW, {}, {})
         assert not sifted.quotes
-        assert sifted.doubts[ON_DEMAND.key].reason == "two prices at once: 8.82 and 6.98"
+        assert sifted.doubts[ON_DEMAND.key].reason == "two prices at once: 6.98 and 8.82"
 
     def test_the_same_row_twice_is_one(self) -> None:
         assert len(sift([raw("2.5"), raw("2.50")], NOW, {}, {}).quotes) == 1
