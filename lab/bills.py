@@ -2,7 +2,8 @@
 
 Shares no code with the broker's ledger: two that agree have been computed twice. Exact until the last step.
 
-    AWS   per second, 60 seconds at least; spot that AWS ends within its first hour is free (Linux)
+    AWS   per second, 60 seconds at least; spot that AWS ends within its first hour is free (Linux), and each hour of
+          a spot machine costs what the price was when that hour began
     GCP   per second, 60 seconds at least; a preempted machine pays for what it ran
 """
 
@@ -45,7 +46,6 @@ def line(machine: Machine, pool: Pool, now_s: int) -> BillLine:
     """The line of one machine as of now. A running one pays for the whole seconds until now, at least the minimum."""
     seconds, why = _billed(machine, now_s)
     start = machine.running_s
-    integral = 0 if start is None else pool.micro_usd_seconds(start, start + seconds)
     return BillLine(
         machine=machine.id,
         cloud=machine.cloud,
@@ -55,10 +55,17 @@ def line(machine: Machine, pool: Pool, now_s: int) -> BillLine:
         from_s=start,
         to_s=machine.stopping_s if start is not None else None,
         seconds=seconds,
-        cost_micro_usd=rounded(integral),
+        cost_micro_usd=0 if start is None else rounded(integral(pool, start, start + seconds)),
         ended_by=None if machine.ended_by is None else str(machine.ended_by),
         why=why,
     )
+
+
+def integral(pool: Pool, from_s: int, to_s: int) -> int:
+    """What a machine of the pool owes from then to then, in micro-USD an hour times seconds."""
+    if pool.listing.zone.cloud == "aws" and pool.listing.market == "spot":
+        return pool.micro_usd_seconds_by_the_hour(from_s, to_s)
+    return pool.micro_usd_seconds(from_s, to_s)
 
 
 def _billed(machine: Machine, now_s: int) -> tuple[int, str]:

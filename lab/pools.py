@@ -66,6 +66,13 @@ class Pool:
             total += max(0, end - start) * change.price_micro_usd_h
         return total
 
+    def micro_usd_seconds_by_the_hour(self, from_s: int, to_s: int) -> int:
+        """The same where every hour since `from_s` costs what the price was when it began."""
+        return sum(
+            (min(hour_s + 3600, to_s) - hour_s) * self.at(hour_s).price_micro_usd_h
+            for hour_s in range(from_s, to_s, 3600)
+        )
+
 
 def opened(listing: Listing, start_s: int, price_micro_usd_h: int, stock: int | None, seed: int) -> Pool:
     """A pool at the start of the lab. AWS spot has three days of small changes behind it; they end in the price given."""

@@ -362,7 +362,7 @@ class World:
     def hold_cost(self, offer_key: str, from_s: int, to_s: int) -> int:
         """What one machine of the pool costs from then to then, in micro-USD: the price of having stayed."""
         with self._turn():
-            return bills.rounded(self.pool(offer_key).micro_usd_seconds(from_s, to_s))
+            return bills.rounded(bills.integral(self.pool(offer_key), from_s, to_s))
 
     def _put(self, machine: Machine, what: Happening, at_s: int, **data: Any) -> None:
         self._machines[machine.id] = machine

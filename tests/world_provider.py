@@ -8,7 +8,7 @@ from broker.core.errors import Invalid, OutOfCapacity, ProviderDown, UnknownOutc
 from broker.core.model import EndedBy
 from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, CloudNode, CloudState, LaunchRequest
-from broker.core.tariff import BillingRule
+from broker.core.tariff import BillingRule, Sampling
 from lab import machines as lab
 from lab.catalog import TYPES, ZONES
 from lab.faults import FaultKind
@@ -109,7 +109,9 @@ class WorldProvider:
 
     def billing_rule(self, market: Market) -> BillingRule:
         early = 3600 if self.cloud == "aws" and market is Market.SPOT else 0
-        return BillingRule(1, 60, early, source="world")
+        hourly = self.cloud == "aws" and market is Market.SPOT
+        sampling = Sampling.INSTANCE_HOUR if hourly else Sampling.CONTINUOUS
+        return BillingRule(1, 60, early, sampling, source="world")
 
     def check(self) -> Sequence[Check]:
         return [Check("world", True, "it turns")]

@@ -7,6 +7,7 @@ differences of the rounded running sum, so that they add up to it without an adj
 The estimate knows prices and rules, not discounts, credits or taxes: what a cloud invoices may differ.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +16,7 @@ from fractions import Fraction
 from broker.core.model import EndedBy, Segment
 from broker.core.money import MS_PER_HOUR
 from broker.core.offer import Market, Quote
-from broker.core.tariff import BillingRule
+from broker.core.tariff import BillingRule, Sampling
 
 RuleOf = Callable[[str, Market], BillingRule]
 
@@ -95,7 +96,9 @@ def bill(segment: Segment, points: Sequence[Quote], rule: BillingRule, now_ms: i
     end_ms = segment.started_at_ms + billed_s * 1000
     lines: list[LedgerLine] = []
     exact, paid, priced_ms = Fraction(0), 0, 0
-    for from_ms, to_ms, quote in _stretches(segment.started_at_ms, end_ms, points):
+    by_the_hour = rule.sampling is Sampling.INSTANCE_HOUR
+    stretches = (_hours if by_the_hour else _stretches)(segment.started_at_ms, end_ms, points)
+    for from_ms, to_ms, quote in stretches:
         exact += Fraction(quote.price_micro_usd_h * (to_ms - from_ms), MS_PER_HOUR)
         line_paid = round(exact) - paid
         lines.append(LedgerLine(from_ms, to_ms, quote.price_micro_usd_h, quote.source, line_paid))
@@ -126,3 +129,18 @@ def _stretches(start_ms: int, end_ms: int, points: Sequence[Quote]) -> Iterable[
         from_ms, to_ms = max(start_ms, quote.effective_at_ms), min(end_ms, until_ms)
         if from_ms < to_ms:
             yield from_ms, to_ms, quote
+
+
+def _hours(start_ms: int, end_ms: int, points: Sequence[Quote]) -> Iterable[tuple[int, int, Quote]]:
+    """The same where each hour of the segment costs what the price was when that hour began."""
+    times = [quote.effective_at_ms for quote in points]
+    open_from_ms, held = start_ms, None
+    for hour_ms in range(start_ms, end_ms, MS_PER_HOUR):
+        index = bisect_right(times, hour_ms)
+        quote = points[index - 1] if index else None
+        if quote is not held:
+            if held is not None:
+                yield open_from_ms, hour_ms, held
+            open_from_ms, held = hour_ms, quote
+    if held is not None and open_from_ms < end_ms:
+        yield open_from_ms, end_ms, held

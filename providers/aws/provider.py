@@ -11,7 +11,7 @@ from broker.core.errors import ProviderError
 from broker.core.money import micro_usd
 from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, Clock, CloudNode, LaunchRequest
-from broker.core.tariff import BillingRule
+from broker.core.tariff import BillingRule, Sampling
 from providers.aws.catalogue import Catalogues
 from providers.aws.clients import Clients
 from providers.aws.errors import translated
@@ -104,11 +104,15 @@ class AwsProvider:
         return 0 if to_offer.zone == from_offer.zone else micro_usd(options.egress_zone_usd_gib)
 
     def billing_rule(self, market: Market) -> BillingRule:
-        """Linux: by the second, a minute at least; spot that EC2 takes back within the first hour is free."""
+        """Linux: by the second, a minute at least. Spot: free when EC2 takes it back within the first hour, and each
+        instance-hour costs what the price was when it began.
+        """
+        spot = market is Market.SPOT
         return BillingRule(
             unit_s=1,
             minimum_s=60,
-            free_if_interrupted_within_s=3600 if market is Market.SPOT else 0,
+            free_if_interrupted_within_s=3600 if spot else 0,
+            sampling=Sampling.INSTANCE_HOUR if spot else Sampling.CONTINUOUS,
             source="docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html, 2026-11",
         )
 

@@ -15,9 +15,8 @@ from broker.core.errors import (
     Throttled,
     UnknownOutcome,
 )
-from broker.core.offer import Market, Offer, RawQuote
+from broker.core.offer import Offer, RawQuote
 from broker.core.ports import Check, CloudNode, LaunchRequest
-from broker.core.tariff import BillingRule
 from broker.migration.reconcile import CALL_TIMEOUT_S
 from lab import machines as lab
 from lab.pools import PriceChange
@@ -361,10 +360,6 @@ class SimCloud(WorldProvider):
         if wrong == "EUR":
             return replace(quote, currency="EUR")
         return replace(quote, price_text=wrong)
-
-    def billing_rule(self, market: Market) -> BillingRule:
-        early = 3600 if self.cloud == "aws" and market is Market.SPOT else 0
-        return BillingRule(1, 60, early, source="world")
 
 
 def _raw(offer: Offer, change: PriceChange) -> RawQuote:

@@ -1,5 +1,6 @@
 """The ledger: golden bills, and that lines add up to them."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from broker.core.model import EndedBy, Segment
 from broker.core.money import MS_PER_HOUR
 from broker.core.offer import Market, Offer, Quote
-from broker.core.tariff import BillingRule
+from broker.core.tariff import BillingRule, Sampling
 from broker.jobs.ledger import Bill, Why, bill, ledger
 
 HOUR = 3_600_000
@@ -78,6 +79,44 @@ def test_each_price_from_the_moment_it_took_effect():
         (20_000_000, 20_000_000),
     ]
     assert (paid.lines[0].to_ms, paid.paid_micro_usd) == (START + HOUR, 30_000_000)
+
+
+BY_THE_HOUR = replace(AWS_SPOT, sampling=Sampling.INSTANCE_HOUR)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ran_ms", "lines"),
+    [
+        # The price at the start of an hour holds for that hour, whatever comes within it.
+        ([(-HOUR, "10"), (HOUR // 2, "20")], HOUR, [(0, HOUR, 10)]),
+        ([(-HOUR, "10"), (HOUR // 2, "20")], 2 * HOUR, [(0, HOUR, 10), (HOUR, 2 * HOUR, 20)]),
+        ([(-HOUR, "10"), (HOUR, "20")], HOUR + 1000, [(0, HOUR, 10), (HOUR, HOUR + 1000, 20)]),
+        # A spike within an hour is never charged.
+        (
+            [(-HOUR, "10"), (HOUR // 4, "99"), (HOUR // 2, "10")],
+            2 * HOUR,
+            [(0, HOUR, 10), (HOUR, 2 * HOUR, 10)],
+        ),
+        # A part of an hour is billed in part.
+        ([(-HOUR, "10")], HOUR // 4, [(0, HOUR // 4, 10)]),
+        # Hours that began before the first price that we know are not guessed.
+        ([(HOUR // 2, "10")], 2 * HOUR, [(HOUR, 2 * HOUR, 10)]),
+    ],
+)
+def test_a_price_sampled_by_the_hour(
+    changes: list[tuple[int, str]], ran_ms: int, lines: list[tuple[int, int, int]]
+):
+    points = [point(START + at_ms, usd) for at_ms, usd in changes]
+    paid = bill(segment(ran_ms), points, BY_THE_HOUR, START + 9 * HOUR)
+    shown = [(x.from_ms - START, x.to_ms - START, x.price_micro_usd_h // 1_000_000) for x in paid.lines]
+    assert shown == lines
+    assert paid.paid_micro_usd == round(sum(Fraction((b - a) * usd * 10**6, HOUR) for a, b, usd in lines))
+    assert paid.unpriced_s == paid.billed_s - sum(b - a for a, b, _ in lines) / 1000
+
+
+def test_a_correction_holds_for_an_hour_too():
+    points = [point(START, "10"), point(START, "12", observed_at_ms=START + HOUR)]
+    assert bill(segment(HOUR), points, BY_THE_HOUR, START + 9 * HOUR).paid_micro_usd == 12_000_000
 
 
 def test_a_correction_replaces_what_it_corrects():

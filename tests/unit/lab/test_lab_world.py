@@ -42,13 +42,23 @@ def cost(world: World, machine: str) -> tuple[int, str]:
 
 
 def test_a_bill_is_the_integral_of_the_price(world: World, clock: ManualClock) -> None:
-    machine = create(world)
-    clock.advance(3 + 600)  # pending 3 s, then ten minutes at $3.60/h = $0.60
-    world.set_price(SPOT, 7_200_000)
-    clock.advance(1800)  # half an hour at $7.20/h = $3.60
+    machine = create(world, GCP)
+    clock.advance(3 + 600)  # pending 3 s, then ten minutes at $7.20/h = $1.20
+    world.set_price(GCP, 14_400_000)
+    clock.advance(1800)  # half an hour at $14.40/h = $7.20
     world.terminate(machine)
     clock.advance(5000)  # after the end nothing is billed
-    assert cost(world, machine) == (4_200_000, "per_second")
+    assert cost(world, machine) == (8_400_000, "per_second")
+
+
+def test_an_hour_of_aws_spot_costs_what_it_did_when_it_began(world: World, clock: ManualClock) -> None:
+    machine = create(world, SPOT)
+    clock.advance(3 + 600)  # within the first hour, at $3.60/h
+    world.set_price(SPOT, 7_200_000)
+    clock.advance(3000 + 1800)  # the second hour began at $7.20/h, and half of it is over
+    world.terminate(machine)
+    clock.advance(5000)
+    assert cost(world, machine) == (3_600_000 + 3_600_000, "per_second")
 
 
 @pytest.mark.parametrize(
@@ -188,9 +198,11 @@ def test_gcp_skus_add_up_to_the_price() -> None:
 def test_hold_cost_is_what_staying_would_have_cost(world: World, clock: ManualClock) -> None:
     start = world.now_s()
     clock.advance(1800)
-    world.set_price(SPOT, 36_000_000)
+    for key in (SPOT, GCP):
+        world.set_price(key, 36_000_000)
     clock.advance(1800)
-    assert world.hold_cost(SPOT, start, start + 3600) == 1_800_000 + 18_000_000
+    assert world.hold_cost(SPOT, start, start + 3600) == 3_600_000  # the price when the hour began
+    assert world.hold_cost(GCP, start, start + 3600) == 3_600_000 + 18_000_000
 
 
 def test_listeners_hear_in_order_and_may_call_the_world(world: World, clock: ManualClock) -> None:
