@@ -73,6 +73,18 @@ endpoint = "{ends["lambda"]}"
 ca_file = "{info["ca_file"]}"
 poll_interval = "2m"
 
+[clouds.azure]
+regions = ["eastus", "westus3"]
+subscription_id = "{info["azure"]["subscription"]}"
+tenant_id = "{info["azure"]["tenant"]}"
+client_id = "{info["azure"]["client"]}"
+placement_scores = true
+endpoint_retail = "{ends["azure"]}"
+endpoint_arm = "{ends["azure"]}"
+endpoint_login = "{ends["azure"]}"
+ca_file = "{info["ca_file"]}"
+poll_interval = "2m"
+
 [policies]
 dir = "{POLICIES}"
 

@@ -27,6 +27,8 @@ class FaultKind(StrEnum):
     PARTIAL_PAGE = "partial_page"  # the first page of a listing is right, the next one fails
     WRONG_CURRENCY = "wrong_currency"  # prices come in another currency
     WRONG_SHAPE = "wrong_shape"  # success, with a body that is not what the API's document says
+    LINK_LOST = "link_lost"  # the first page of a listing says that it is the last
+    STALE = "stale"  # prices as they were when the lab began
 
 
 @dataclass(frozen=True)

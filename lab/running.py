@@ -18,7 +18,8 @@ from broker.core.time import to_iso
 from lab.broker_config import write_broker_config
 from lab.catalog import Scenario
 from lab.control import Control
-from lab.faces import Handler, aws, gcp, lambda_cloud
+from lab.faces import Handler, aws, azure, gcp, lambda_cloud
+from lab.faces.azure_tokens import Account
 from lab.nodes import RUN_MARK, NodeRunner
 from lab.seaweed import SeaweedFS
 from lab.serving import HttpServer
@@ -27,6 +28,9 @@ from lab.world import World
 
 TICK_S = 0.03  # how late, in real seconds, a node may learn that its time has come
 GCP_PROJECT = "broker-lab"
+AZURE_TENANT = "a2000000-0000-4000-8000-000000000001"
+AZURE_SUBSCRIPTION = "a2000000-0000-4000-8000-000000000002"
+AZURE_CLIENT = "a2000000-0000-4000-8000-000000000003"
 _log = logging.getLogger("lab")
 
 
@@ -83,6 +87,7 @@ class Lab:
             "ca_file": str(self._authority.ca_file),
             "control_token": token,
             "aws": {"access_key": keys.access_key, "secret_key": keys.secret_key},
+            "azure": {"tenant": AZURE_TENANT, "subscription": AZURE_SUBSCRIPTION, "client": AZURE_CLIENT},
             "gcp": {"project": GCP_PROJECT, "credentials": environment["GOOGLE_APPLICATION_CREDENTIALS"]},
             "s3": self._s3_info(),
             "env": environment,
@@ -109,7 +114,7 @@ class Lab:
             "AWS_CA_BUNDLE": str(self._authority.ca_file),
             "REQUESTS_CA_BUNDLE": str(self._authority.ca_file),
         }
-        environment |= self._google(endpoints) | self._lambda(endpoints)
+        environment |= self._google(endpoints) | self._lambda(endpoints) | self._azure(endpoints)
         endpoints["control"] = self._serve(control.handle, tls=False)
         return endpoints, environment, keys, token
 
@@ -155,6 +160,12 @@ class Lab:
         key = f"secret_lab_{secrets.token_hex(16)}"
         endpoints["lambda"] = f"{self._serve(lambda_cloud.create(self.world, key))}/api/v1"
         return {"LAMBDA_API_KEY": key}
+
+    def _azure(self, endpoints: dict[str, str]) -> dict[str, str]:
+        """The price list, Entra ID and a subscription, with the secret of an application that may read it."""
+        account = Account(AZURE_TENANT, AZURE_SUBSCRIPTION, AZURE_CLIENT, secrets.token_urlsafe(30))
+        endpoints["azure"] = self._serve(azure.create(self.world, account))
+        return {"AZURE_CLIENT_SECRET": account.client_secret}
 
     def _s3_info(self) -> dict[str, str] | None:
         if self._s3 is None:

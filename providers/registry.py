@@ -26,6 +26,7 @@ class Cloud:
 
 CLOUDS: Mapping[str, Cloud] = {
     "aws": Cloud("providers.aws.provider", "providers.aws.settings"),
+    "azure": Cloud("providers.azure.source", "providers.azure.settings", rents=False),
     "gcp": Cloud("providers.gcp.provider", "providers.gcp.settings"),
     "lambda": Cloud("providers.lambda_cloud.source", "providers.lambda_cloud.settings", rents=False),
     "local": Cloud("providers.local.provider", "providers.local.settings"),

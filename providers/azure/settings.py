@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from decimal import Decimal
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints
 
 from broker.core.errors import SettingsError
 from providers.options import ExistingFile, Options, parse_options
@@ -75,14 +75,6 @@ class AzureOptions(Options):
     )
     egress_area_usd_gib: Decimal = Field(default=Decimal("0.05"), ge=0, description="to another continent")
 
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if (self.client_id is None) != (self.tenant_id is None):
-            raise ValueError("tenant_id and client_id belong together; give both or neither")
-        if self.subscription_id is None and (self.client_id or self.placement_scores):
-            raise ValueError("subscription_id is missing; without it no account is used")
-        return self
-
 
 def parse(options: Mapping[str, Any]) -> AzureOptions:
     """Strictly.
@@ -91,8 +83,17 @@ def parse(options: Mapping[str, Any]) -> AzureOptions:
         SettingsError: an option is wrong, the text names the key; or a package that an account needs is missing.
     """
     parsed = parse_options(AzureOptions, "azure", options)
-    missing = [name for module, name in _ACCOUNT_PACKAGES.items() if not _is_installed(module)]
-    if parsed.subscription_id and missing:
+    if (parsed.client_id is None) != (parsed.tenant_id is None):
+        given = "client_id" if parsed.client_id else "tenant_id"
+        raise SettingsError(
+            f"clouds.azure.{given}: tenant_id and client_id belong together", hint="give both or neither"
+        )
+    if parsed.subscription_id is None and (parsed.client_id or parsed.placement_scores):
+        given = "client_id" if parsed.client_id else "placement_scores"
+        raise SettingsError(f"clouds.azure.{given}: of no use without a subscription_id")
+    wanted = _ACCOUNT_PACKAGES if parsed.subscription_id else {}
+    missing = [package for module, package in wanted.items() if not _is_installed(module)]
+    if missing:
         raise SettingsError(
             f"clouds.azure.subscription_id: an account needs {', '.join(missing)}",
             hint="install the extra: pip install 'gpu-capacity-broker[azure]'",

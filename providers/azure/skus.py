@@ -6,7 +6,7 @@ from typing import Any
 
 from providers.azure.clients import Clients
 from providers.azure.errors import translated
-from providers.azure.sizes import GPU_SERIES, Told
+from providers.azure.sizes import Told, size_of
 
 SPOT_QUOTA = "lowPriorityCores"
 
@@ -41,11 +41,7 @@ def quotas(clients: Clients, region: str, told: Mapping[str, Told]) -> list[Quot
     Raises:
         ProviderError: the call failed.
     """
-    families = {
-        one.family.lower()
-        for name, one in told.items()
-        if one.family and (one.gpus or name.startswith(GPU_SERIES))
-    }
+    families = {one.family.lower() for name, one in told.items() if one.family and size_of(name, one)}
     with translated(f"reading quotas in {region}", clients.arm_host):
         return [
             Quota(usage.name.value, usage.current_value, usage.limit)
@@ -69,7 +65,8 @@ def _refusals(sku: Any) -> Iterator[str]:
     """Why the whole region is closed. A restriction of type Zone leaves machines without a zone."""
     for restriction in sku.restrictions or ():
         if restriction.type == "Location":
-            yield str(restriction.reason_code or "restricted")
+            reason = restriction.reason_code
+            yield str(getattr(reason, "value", reason) or "restricted")
 
 
 def _whole(text: str | None) -> int | None:

@@ -15,6 +15,7 @@ from broker.jobs.spec import parse_job
 from broker.policy.load import mistakes
 from broker.settings import CloudSection, Settings
 from providers.aws.settings import AwsOptions
+from providers.azure.settings import AzureOptions
 from providers.gcp.settings import GcpOptions
 from providers.lambda_cloud.settings import LambdaOptions
 from providers.local.settings import LocalOptions
@@ -127,6 +128,7 @@ def test_every_section_of_the_settings(monkeypatch, section):
 
 OPTIONS = {
     "aws": (AwsOptions, {"regions": ["us-east-1"], "image_id": "ami-1"}),
+    "azure": (AzureOptions, {"regions": ["eastus"]}),
     "gcp": (GcpOptions, {"project": "p", "regions": ["us-central1"], "image": "i"}),
     "lambda": (LambdaOptions, {}),
     "local": (LocalOptions, {"dir": "/x", "gpu": "L4-24GB", "price_usd_h": 1}),

@@ -118,12 +118,13 @@ def test_without_a_lab_it_says_how_to_start_one(
 def info(tmp_path: Path) -> dict[str, Any]:
     url = "https://127.0.0.1:1234"
     (tmp_path / "ca.pem").touch()
-    names = ("s3", "aws_ec2", "aws_pricing", "aws_sts", "gcp_compute", "gcp_billing", "lambda")
+    names = ("s3", "aws_ec2", "aws_pricing", "aws_sts", "gcp_compute", "gcp_billing", "lambda", "azure")
     return {
         "rate": 20.0,
         "anchor": "2026-11-30T10:00:00.250Z",
         "endpoints": dict.fromkeys(names, url),
         "ca_file": str(tmp_path / "ca.pem"),
+        "azure": dict.fromkeys(("tenant", "subscription", "client"), "a2000000-0000-4000-8000-000000000001"),
         "gcp": {"project": "broker-lab"},
         "s3": {"access_key": "key", "secret_key": "it's secret", "bucket": "checkpoints"},
         "env": {"AWS_DEFAULT_REGION": "us-east-1"},

@@ -13,14 +13,16 @@ from tests.clocks import ManualClock
 AWS = {"regions": ["us-east-1"], "image_id": "ami-0123"}
 GCP = {"project": "p", "regions": ["us-central1"], "image": "projects/p/global/images/i"}
 LOCAL = {"dir": "/var/lib/broker-nodes", "gpu": "L4-24GB", "price_usd_h": 0.12}
-GOOD: dict[str, dict[str, Any]] = {"aws": AWS, "gcp": GCP, "lambda": {}, "local": LOCAL}
+AZURE = {"regions": ["eastus"]}
+GOOD: dict[str, dict[str, Any]] = {"aws": AWS, "azure": AZURE, "gcp": GCP, "lambda": {}, "local": LOCAL}
 
 
 def test_importing_the_registry_imports_no_sdk() -> None:
     code = (
         "import sys, providers.registry as r;"
         f"r.vendor_endpoints('aws', {AWS!r}); r.vendor_endpoints('gcp', {GCP!r});"
-        "sys.exit(any(m.split('.')[0] in ('boto3', 'botocore', 'google') for m in sys.modules))"
+        f"r.vendor_endpoints('azure', {AZURE!r});"
+        "sys.exit(any(m.split('.')[0] in ('boto3', 'botocore', 'google', 'azure') for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -41,7 +43,8 @@ def test_only_a_cloud_that_rents_is_opened_for_renting(cloud: str) -> None:
 
 @pytest.mark.parametrize("cloud", sorted(CLOUDS))
 def test_a_misspelt_key_is_named_with_a_suggestion(cloud: str) -> None:
-    key = {"aws": "regoins", "gcp": "proejct", "lambda": "api_key_evn", "local": "prize_usd_h"}[cloud]
+    keys = {"aws": "regoins", "azure": "regoins", "gcp": "proejct", "lambda": "api_key_evn"}
+    key = keys.get(cloud, "prize_usd_h")
     with pytest.raises(SettingsError) as caught:
         open_source(cloud, GOOD[cloud] | {key: ["x"]}, ManualClock(), "broker-lab1")
     assert f"clouds.{cloud}.{key}" in str(caught.value)
