@@ -1,107 +1,81 @@
-"""`broker prices`, `broker nodes`: what could be rented, and what is."""
+"""`broker market`: how well the clouds are read; the history as a file, out and in."""
 
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from broker.cli.output import AsJson, ago, rate, say, show_json, show_table
+from broker.cli.output import AsJson, ago, show_json, show_table
 from broker.core.time import format_duration
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(prices)
-    app.command()(nodes)
+    group = typer.Typer(
+        invoke_without_command=True, help="How well each cloud's prices are read; history out and in."
+    )
+    group.callback()(feeds)
+    group.command()(polls)
+    app.add_typer(group, name="market")
 
 
-def prices(
-    gpu: Annotated[str | None, typer.Option(help="Family (H100) or exact SKU (H100-SXM5-80GB).")] = None,
-    count: Annotated[int | None, typer.Option(help="GPUs per instance.")] = None,
-    market: Annotated[str | None, typer.Option(help="owned, spot, on_demand or reserved.")] = None,
-    cloud: Annotated[str | None, typer.Option(help="aws, gcp, azure, lambda, coreweave or local.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Cheapest per GPU first.")] = 50,
-    as_json: AsJson = False,
-) -> None:
-    """The market now: accepted quotes with their age, cheapest per GPU first."""
+def feeds(context: typer.Context) -> None:
+    """How well each cloud's prices are read (as `broker market polls`), and the history as a file, out and in."""
+    if context.invoked_subcommand is None:
+        polls()
+
+
+def polls(as_json: AsJson = False) -> None:
+    """One line a cloud: how old its prices are, the last poll, changes and failures of a day, doubts, its past.
+
+    AGE counts from the last whole poll: that old are the prices that decisions are made on.
+    """
     from broker.cli.client import Client
 
     with Client() as daemon:
-        answer = daemon.get("/prices", gpu=gpu, count=count, market=market, cloud=cloud, limit=limit)
+        answer = daemon.get("/market/polls")
     if as_json:
         show_json(answer)
         return
     show_table(
-        ("OFFER", "GPU", "COUNT", "$/H", "$/GPU/H", "AGE", "REGION", "NOTE"),
+        ("CLOUD", "AGE", "OFFERS", "CHANGES/D", "LAST POLL", "FAILED/D", "DOUBTED", "PAST", "NOTE"),
         (
             (
-                item["key"],
-                item["offer"]["gpu"],
-                item["offer"]["gpus"],
-                rate(item["price_micro_usd_h"]),
-                rate(item["price_micro_usd_h"] // item["offer"]["gpus"]),
-                format_duration(item["age_s"]),
-                item["offer"]["region"],
-                item["note"],
+                item["cloud"],
+                "never" if item["age_s"] is None else format_duration(item["age_s"]),
+                item["offers"],
+                item["changes_1d"],
+                _last(item, answer["at_ms"]),
+                f"{item['failed_1d']}/{item['polls_1d']}",
+                item["doubted"],
+                _past(item, answer["at_ms"]),
+                _note(item),
             )
             for item in answer["items"]
         ),
-        empty="no accepted quote matches; `broker doctor` tells when each cloud was last read",
+        empty="no cloud is configured, and none was ever read",
     )
 
 
-def nodes(
-    all_nodes: Annotated[bool, typer.Option("--all", "-a", help="Also those that are gone.")] = False,
-    unowned: Annotated[
-        bool,
-        typer.Option(
-            "--unowned",
-            help="Machines with our tag that no row wants, as of the last search, and when that was. Exit 7 when a cloud "
-            "could not be searched.",
-        ),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Machines that we rent, with their job and the agent's last call."""
-    from broker.cli.client import Client
-
-    if unowned:
-        _unowned(as_json)
-        return
-    with Client() as daemon:
-        answer = daemon.get("/nodes", all=str(all_nodes).lower())
-    if as_json:
-        show_json(answer)
-        return
-    show_table(
-        ("NODE", "JOB", "PLACE", "STATE", "PHASE", "SEEN", "AGE", "REASON"),
-        (
-            (
-                item["token"],
-                item["job_id"],
-                f"{item['cloud']}/{item['zone']}",
-                item["state"],
-                item["phase"],
-                ago(item["seen_at_ms"], answer["at_ms"]),
-                ago(item["created_at_ms"], answer["at_ms"]),
-                item["reason"],
-            )
-            for item in answer["items"]
-        ),
-        empty="no nodes",
-    )
+def _last(item: dict[str, Any], now_ms: int) -> str:
+    if item["ok"] is None:
+        return "none yet"
+    age = ago(item["last_at_ms"], now_ms)
+    if item["ok"]:
+        return f"ok {age} ago"
+    times = f"{item['failed_in_row']} in a row, " if item["failed_in_row"] > 1 else ""
+    return f"failed {age} ago, {times}{item['error']}"
 
 
-def _unowned(as_json: bool) -> None:
-    """Without asking a cloud: what the daemon's last search has found. `broker audit` asks."""
-    from broker.cli.audit import refuse_unknown, show_audit
-    from broker.cli.client import Client
+def _past(item: dict[str, Any], now_ms: int) -> str:
+    match item["history"]:
+        case "read":
+            return f"{item['history_points']} prices read {ago(item['history_at_ms'], now_ms)} ago"
+        case "failed":
+            return f"failed {ago(item['history_at_ms'], now_ms)} ago: {item['history_error']}"
+    return "not asked yet"
 
-    with Client() as daemon:
-        found = daemon.get("/nodes/unowned")
-    if as_json:
-        show_json(found)
-    else:
-        show_audit(found)
-        if not found["asked"]:
-            say("no cloud is configured: nothing has been searched")
-    refuse_unknown(found)
+
+def _note(item: dict[str, Any]) -> str:
+    if not item["configured"]:
+        return "not configured any more"
+    return "prices only" if item["prices_only"] else ""

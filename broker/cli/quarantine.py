@@ -1,0 +1,91 @@
+"""`broker quarantine`: readings that are kept and not believed."""
+
+from typing import Annotated
+
+import typer
+
+from broker.cli.output import AsJson, ago, rate, say, show_json, show_table
+from broker.core.errors import UsageError
+
+_Offer = Annotated[str, typer.Argument(help="As `broker quarantine list` shows it.")]
+_Price = Annotated[
+    str | None, typer.Option(help="The reading that you have seen; refused when it is another by now.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        help="Prices that the market does not believe, and what you say of them.", no_args_is_help=True
+    )
+    group.command("list")(list_)
+    group.command()(confirm)
+    group.command()(drop)
+    app.add_typer(group, name="quarantine")
+
+
+def list_(
+    cloud: Annotated[str | None, typer.Option(help="Only this cloud.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What is doubted now, with the reason, oldest first. HOLDS is the price that is used meanwhile; it ages."""
+    from broker.cli.client import Client
+
+    with Client() as daemon:
+        answer = daemon.get("/quarantine", cloud=cloud)
+    if as_json:
+        show_json(answer)
+        return
+    show_table(
+        ("OFFER", "READS", "HOLDS", "FIRST", "LAST", "TIMES", "SOURCE", "REASON"),
+        (
+            (
+                item["key"],
+                " ".join((item["price_text"], item["currency"])),
+                rate(item["price_micro_usd_h"]),
+                ago(item["first_seen_ms"], answer["at_ms"]),
+                ago(item["last_seen_ms"], answer["at_ms"]),
+                item["times_seen"],
+                item["source"],
+                item["reason"],
+            )
+            for item in answer["items"]
+        ),
+        empty="nothing is in quarantine",
+    )
+
+
+def confirm(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> None:
+    """Believe the newest reading of OFFER now, for as long as its cloud says the same. Needs the role operator.
+
+    It is the price from now on, marked `+confirmed` in its source, and the log keeps who said so. What can be no price (zero,
+    not in dollars, an unknown GPU) is refused with exit 6.
+    """
+    from broker.cli.client import Client
+
+    with Client() as daemon:
+        done = daemon.call("POST", "/quarantine/confirm", {"offer": _key(offer), "price_text": price})
+    if as_json:
+        show_json(done)
+        return
+    before = done["before_micro_usd_h"]
+    was = f", was {rate(before)}/h" if before is not None else ""
+    say(f"{done['key']} is {rate(done['price_micro_usd_h'])}/h from now on{was}")
+
+
+def drop(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> None:
+    """Forget the newest reading of OFFER; it is doubted again when it comes again. Needs the role operator."""
+    from broker.cli.client import Client
+
+    with Client() as daemon:
+        done = daemon.call("POST", "/quarantine/drop", {"offer": _key(offer), "price_text": price})
+    if as_json:
+        show_json(done)
+        return
+    say(f"{done['key']}: {done['price_text']} is forgotten")
+
+
+def _key(offer: str) -> str:
+    if offer.count("/") != 3:
+        raise UsageError(f"{offer!r} is no offer", hint="it looks like aws/use1-az6/p5.48xlarge/spot")
+    return offer

@@ -1,0 +1,236 @@
+"""`broker prices`, `history`, `market`, `quarantine`: what is shown, what is drawn, and exit codes."""
+
+import json
+import sys
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from broker.cli.obtainability import words
+from broker.core.availability import Availability, Signal
+from broker.core.offer import MarketSnapshot, Quote, RawQuote
+from broker.core.time import DAY_S, MS
+from broker.store.history import Poll, PollKind
+from tests.unit.serve.conftest import OFFER
+
+SMALL = replace(OFFER, zone="use1-az2", instance_type="p5.4xlarge", gpus=1)
+
+
+def on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def put(daemon, offer, usd_h, days_ago=0.0):
+    at_ms = daemon.clock.now_ms() - round(days_ago * DAY_S * MS)
+    daemon.history.ingest([Quote(offer, round(usd_h * 1e6), at_ms, at_ms, "aws:spot_history")])
+
+
+@pytest.mark.parametrize(
+    ("signal", "low", "high", "said"),
+    [
+        (Signal.PLACEMENT_SCORE, 8, 8, "score 8/10"),
+        (Signal.PLACEMENT_RANK, 3, 3, "chance high"),
+        (Signal.OBTAINABILITY, 0.7, 0.7, "70 %"),
+        (Signal.PREEMPTION_RATE, 0.25, 0.25, "25 % of stops preempted"),
+        (Signal.EVICTION_RATE, 0.05, 0.1, "evicted 5–10 %/h"),
+        (Signal.LISTED, 1, 1, "listed"),
+        (Signal.LISTED, 0, 0, "none listed"),
+        ("weather", 1, 2, "weather 1–2"),
+    ],
+)
+def test_obtainability_in_words(signal, low, high, said):
+    assert words([{"signal": str(signal), "low": low, "high": high}]) == said
+
+
+def test_no_signal_is_without_words():
+    for signal in Signal:
+        assert words([{"signal": signal.value, "low": 1, "high": 1}]) != f"{signal.value} 1"
+
+
+class TestPrices:
+    def test_a_line_holds_what_decides(self, daemon, cli):
+        now_ms = daemon.clock.now_ms()
+        snapshot = MarketSnapshot(
+            now_ms,
+            daemon.history.now(),
+            hints={OFFER.key: (Availability(OFFER.key, Signal.PLACEMENT_SCORE, 8, 8, now_ms, "x"),)},
+            quarantined={OFFER.key: "jumped"},
+            list_micro_usd_h={OFFER.key: 48_000_000},
+        )
+        object.__setattr__(daemon.services, "snapshot", lambda: snapshot)
+        code, out, _ = cli("prices", "--gpu", "H100", "--count", "8", "--market", "spot", "--per-flop")
+        assert code == 0
+        (cells,) = [line.split("\t") for line in out.splitlines()]
+        assert cells == [
+            OFFER.key,
+            OFFER.gpu,
+            "8",
+            "$24.00",
+            "$3.00",
+            "$3.793",
+            "$48.00",
+            "30s",
+            "aws:spot_history",
+            "score 8/10",
+            "pcie/ethernet",
+            "us-east-1",
+            "newest reading in quarantine: jumped",
+        ]
+
+    def test_counts_and_prices_narrow(self, daemon, cli):
+        put(daemon, SMALL, 2.5)
+        shown = {
+            "8": [OFFER.key],
+            "1-4": [SMALL.key],
+            "1+": [SMALL.key, OFFER.key],
+        }
+        for count, keys in shown.items():
+            out = cli("prices", "--gpu", "H100", "--count", count)[1]
+            assert [line.split("\t")[0] for line in out.splitlines()] == keys, count
+        out = cli("prices", "--gpu", "H100", "--max-usd", "2.50")[1]
+        assert [line.split("\t")[0] for line in out.splitlines()] == [SMALL.key]
+        assert cli("prices", "--vram", "641", "--gpu", "H100")[1] == ""
+
+    @pytest.mark.parametrize(
+        ("option", "value"), [("--count", "8x"), ("--count", "8-4"), ("--count", "0"), ("--max-usd", "cheap")]
+    )
+    def test_a_wrong_option_is_said(self, daemon, cli, option, value):
+        code, out, err = cli("prices", option, value)
+        assert (code, out) == (2, "")
+        assert option in err
+
+    def test_json_is_what_the_api_says(self, daemon, cli):
+        (item,) = json.loads(cli("prices", "--gpu", "H100", "--json")[1])["items"]
+        assert (item["micro_usd_per_gpu_h"], item["hints"], item["prices_only"]) == (3_000_000, [], False)
+
+
+class TestHistory:
+    def test_in_a_pipe_every_change_is_a_line(self, daemon, cli):
+        put(daemon, SMALL, 2.0, days_ago=2)
+        put(daemon, SMALL, 2.5)
+        code, out, _ = cli("history", "H100", "--count", "1")
+        assert code == 0
+        rows = [line.split("\t") for line in out.splitlines()]
+        assert [(row[0], row[2], row[3], row[5]) for row in rows] == [
+            (SMALL.key, "$2.00", "$2.00", "aws:spot_history"),
+            (SMALL.key, "$2.50", "$2.50", "aws:spot_history"),
+        ]
+        assert rows[0][1] < rows[1][1]
+
+    def test_on_a_terminal_a_plot_and_a_line_an_offer(self, daemon, cli, monkeypatch):
+        on_a_terminal(monkeypatch)
+        put(daemon, SMALL, 2.0, days_ago=2)
+        put(daemon, SMALL, 2.5)
+        code, out, _ = cli("history", "H100", "--since", "3d")
+        assert code == 0
+        drawn = [line for line in out.splitlines() if any("⠀" < letter <= "⣿" for letter in line)]
+        assert drawn, "braille"
+        assert "\x1b" not in "".join(drawn), "no colour"
+        assert "$/GPU/h" in out
+        assert "2.75" in out, "a tenth above the highest"
+        (row,) = [line for line in out.splitlines() if SMALL.key in line]
+        assert row.split()[4:8] == ["$2.50", "$2.00", "$2.50", "2"]
+
+    def test_an_svg_has_a_curve_and_its_name(self, daemon, cli, tmp_path):
+        put(daemon, SMALL, 2.0, days_ago=2)
+        put(daemon, SMALL, 2.5)
+        code, _, err = cli("history", "H100", "--every", "--svg", tmp_path / "h100.svg")
+        assert (code, "drawn into" in err) == (0, True)
+        root = ElementTree.parse(tmp_path / "h100.svg").getroot()
+        assert root.tag.endswith("svg")
+        text = "".join(root.itertext())
+        assert SMALL.key in text
+        assert OFFER.key in text
+        assert len([e for e in root.iter() if e.tag.endswith("path")]) >= 2
+
+    def test_what_nobody_knows_is_not_drawn(self, daemon, cli, tmp_path, monkeypatch):
+        on_a_terminal(monkeypatch)
+        code, out, err = cli("history", "B200", "--svg", tmp_path / "b200.svg")
+        assert (code, out) == (0, "")
+        assert "no price of such an offer is known" in err
+        assert "nothing to draw" in err
+        assert not (tmp_path / "b200.svg").exists()
+
+    def test_mistakes_have_their_exit_codes(self, daemon, cli, tmp_path):
+        assert cli("history", "H101")[0] == 2
+        assert cli("history", "H100", "--since", "soon")[0] == 2
+        assert cli("history", "H100", "--svg", tmp_path)[0] == 1
+
+    def test_a_moment_will_do_for_since(self, daemon, cli):
+        put(daemon, SMALL, 2.0, days_ago=400)
+        put(daemon, SMALL, 2.5, days_ago=390)
+        put(daemon, SMALL, 3.0)
+        assert len(cli("history", "H100", "--count", "1")[1].splitlines()) == 2
+        assert (
+            len(cli("history", "H100", "--count", "1", "--since", "1990-01-01T00:00:00Z")[1].splitlines())
+            == 3
+        )
+
+
+def test_feeds(daemon, cli):
+    now_ms = daemon.clock.now_ms()
+    for poll in (
+        Poll("aws", now_ms - 600_000, 0, True, 1000, 7),
+        Poll("aws", now_ms - 300_000, 0, False, error="timed out"),
+        Poll("aws", now_ms - 10_000, 0, False, error="denied"),
+        Poll("aws", now_ms - 60_000, 0, True, 4000, kind=PollKind.HISTORY),
+        Poll("gcp", now_ms - 90_000, 0, True, 20, 1),
+    ):
+        daemon.history.record_poll(poll)
+    rows = [line.split("\t") for line in cli("market")[1].splitlines()]
+    assert rows == [
+        [
+            "aws",
+            "10m",
+            "1000",
+            "7",
+            "failed 10s ago, 2 in a row, denied",
+            "2/3",
+            "0",
+            "4000 prices read 1m ago",
+            "",
+        ],
+        ["gcp", "1m30s", "20", "1", "ok 1m30s ago", "0/1", "0", "not asked yet", "not configured any more"],
+    ]
+    assert cli("market", "polls")[1] == cli("market")[1]
+    assert json.loads(cli("market", "polls", "--json")[1])["items"][0]["failed_in_row"] == 2
+
+
+class TestQuarantine:
+    def doubt(self, daemon, price="900"):
+        daemon.history.quarantine(
+            RawQuote(OFFER, price, "USD", None, "aws:spot_history"), daemon.clock.now_ms(), "jumped"
+        )
+
+    def test_list_confirm(self, daemon, cli):
+        self.doubt(daemon)
+        daemon.clock.advance(60)
+        self.doubt(daemon)
+        (row,) = [line.split("\t") for line in cli("quarantine", "list")[1].splitlines()]
+        assert row == [OFFER.key, "900 USD", "$24.00", "1m", "0s", "2", "aws:spot_history", "jumped"]
+        code, out, err = cli("quarantine", "confirm", OFFER.key, "--price", "900")
+        assert (code, out) == (0, "")
+        assert f"{OFFER.key} is $900.00/h from now on, was $24.00/h" in err
+        assert cli("quarantine", "list")[1] == ""
+        assert cli("prices", "--gpu", "H100")[1].split("\t")[3] == "$900.00"
+        assert "quote.confirmed" in cli("events")[1]
+
+    def test_drop(self, daemon, cli):
+        self.doubt(daemon)
+        assert json.loads(cli("quarantine", "drop", OFFER.key, "--json")[1])["price_text"] == "900"
+        assert cli("quarantine", "list")[1] == ""
+        assert cli("prices", "--gpu", "H100")[1].split("\t")[3] == "$24.00"
+
+    def test_exit_codes(self, daemon, cli, monkeypatch):
+        assert cli("quarantine", "confirm", OFFER.key)[0] == 3
+        assert cli("quarantine", "confirm", "p5.48xlarge")[0] == 2
+        self.doubt(daemon, "0")
+        assert cli("quarantine", "confirm", OFFER.key)[0] == 6
+        assert cli("quarantine", "drop", OFFER.key, "--price", "1")[0] == 5
+        secret = daemon.token("viewer")["Authorization"].removeprefix("Bearer ")
+        monkeypatch.setenv("BROKER_TOKEN", secret)
+        assert cli("quarantine", "list")[0] == 0
+        assert cli("quarantine", "confirm", OFFER.key)[0] == 4
