@@ -57,6 +57,7 @@ regions = ["us-east-1"]
 endpoint_ec2 = "{ends["aws_ec2"]}"
 endpoint_pricing = "{ends["aws_pricing"]}"
 endpoint_sts = "{ends["aws_sts"]}"
+endpoint_service_quotas = "{ends["aws_service_quotas"]}"
 image_id = "ami-0123456789abcdef0"
 poll_interval = "20s"
 

@@ -105,7 +105,7 @@ class Lab:
         token = secrets.token_urlsafe(24)
         amazon = self._serve(aws.create(self.world, keys))
         control = Control(self.world, token, self.nodes.console, self._shutdown)
-        endpoints = {"aws_ec2": amazon, "aws_pricing": amazon, "aws_sts": amazon}
+        endpoints = {f"aws_{name}": amazon for name in ("ec2", "pricing", "sts", "service_quotas")}
         environment = {
             "AWS_ACCESS_KEY_ID": keys.access_key,
             "AWS_SECRET_ACCESS_KEY": keys.secret_key,

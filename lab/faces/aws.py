@@ -1,8 +1,9 @@
-"""AWS: EC2, Pricing and STS on one HTTPS end point, which AWS's own models parse and write.
+"""AWS: EC2, Pricing, Service Quotas and STS on one HTTPS end point, which AWS's own models parse and write.
 
 Requests are parsed and replies serialised by botocore's service models (through moto's core, not its services), so a
 member that AWS does not know cannot be read or sent. Signatures are checked as AWS does: key, date, and the
-signature itself. The region is the one that the caller signed for.
+signature itself. The region is the one that the caller signed for. A throttled reply carries a ``Retry-After`` of the
+fault's seconds, when it has any.
 """
 
 import hmac
@@ -28,10 +29,13 @@ from lab.faces import DropConnection, Handler, Reply, Request
 from lab.faces.aws_ec2 import Ec2
 from lab.faces.aws_errors import CALLER, AwsError, Call, dry_run, refusal
 from lab.faces.aws_pricing import Pricing
+from lab.faces.aws_quotas import get_service_quota
 from lab.faults import Fault, FaultKind
 from lab.world import World
 
 ACCOUNT = "123456789012"
+# By the name that a caller signs for.
+_MODELS = {"ec2": "ec2", "pricing": "pricing", "servicequotas": "service-quotas", "sts": "sts"}
 MAX_SKEW_S = 300  # Signature Version 4: "within five minutes of the current time"
 
 # Their parameters are looked at before a dry run is answered.
@@ -61,15 +65,16 @@ def create(world: World, keys: Keys) -> Handler:
 
 
 class Aws:
-    """Authentication, faults and protocol; what the calls mean is in `aws_ec2` and `aws_pricing`."""
+    """Authentication, faults and protocol; what the calls mean is in `aws_ec2`, `aws_pricing`, `aws_quotas`."""
 
     def __init__(self, world: World, keys: Keys) -> None:
         self._world = world
         self._keys = keys
-        self._models = {name: get_service_model(name) for name in ("ec2", "pricing", "sts")}
+        self._models = {name: get_service_model(model) for name, model in _MODELS.items()}
         self._operations: dict[str, Mapping[str, Callable[[Call], dict[str, Any]]]] = {
             "ec2": Ec2(world).operations,
             "pricing": Pricing(world).operations,
+            "servicequotas": {"GetServiceQuota": get_service_quota},
             "sts": {"GetCallerIdentity": _caller},
         }
 
@@ -79,8 +84,9 @@ class Aws:
         service = scope.group(4) if scope and scope.group(4) in self._models else "ec2"
         form = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
         target = request.headers.get("x-amz-target", "")
-        name = target.rpartition(".")[2] if service == "pricing" else form.get("Action", "")
         model = self._models[service]
+        in_json = model.metadata["protocol"] == "json"
+        name = target.rpartition(".")[2] if in_json else form.get("Action", "")
         known = name in model.operation_names
         operation = model.operation_model(name if known else model.operation_names[0])
         serializer = SERIALIZERS[model.metadata["protocol"]](operation)
@@ -90,10 +96,13 @@ class Aws:
                 raise AwsError("InvalidAction", f"The action {name} is not valid for this web service.")
             call = Call(name, region, _parsed(model, operation, request, form))
             result = serializer.serialize(self._perform(service, call))
+            if call.fault is FaultKind.WRONG_SHAPE:
+                return Reply(200, b'{"Surprise": {}}' if in_json else b"<Surprise/>", dict(result["headers"]))
         except AwsError as error:
             _log.info("%s %s: %s %s", service, name, error.code, error.message)
             result = serializer.serialize(error)
             result["status_code"] = error.status_code
+            result["headers"] = dict(result["headers"]) | error.headers
         body = result["body"]
         return Reply(
             result["status_code"], body.encode() if isinstance(body, str) else body, dict(result["headers"])
@@ -118,6 +127,8 @@ class Aws:
         if fault.kind is FaultKind.SLOW:
             time.sleep(fault.seconds)
         if (error := refusal(service, fault.kind)) is not None:
+            if fault.kind is FaultKind.THROTTLE and fault.seconds:
+                error.headers = {"Retry-After": f"{fault.seconds:g}"}
             raise error
         call.fault = fault.kind
 

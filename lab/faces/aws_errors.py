@@ -19,6 +19,7 @@ class AwsError(Exception):
         self.code = code
         self.message = message
         self.status_code = status
+        self.headers: dict[str, str] = {}  # beside those of the protocol
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Call:
 
 
 _INVALID_KEY = "AWS was not able to validate the provided access credentials"
+_INVALID_TOKEN = "The security token included in the request is invalid."
 _WORDS: dict[tuple[str, str], tuple[str, str, int]] = {
     ("ec2", CALLER): ("AuthFailure", _INVALID_KEY, 401),
     ("pricing", CALLER): (
@@ -77,6 +79,11 @@ _WORDS: dict[tuple[str, str], tuple[str, str, int]] = {
     ("sts", FaultKind.THROTTLE): ("Throttling", "Rate exceeded", 400),
     ("ec2", FaultKind.HTTP_500): ("InternalError", "An internal error has occurred", 500),
     ("pricing", FaultKind.HTTP_500): ("InternalErrorException", "An error on the server occurred.", 500),
+    ("servicequotas", CALLER): ("UnrecognizedClientException", _INVALID_TOKEN, 400),
+    ("servicequotas", FaultKind.EXPIRED): ("ExpiredTokenException", _INVALID_TOKEN, 400),
+    ("servicequotas", FaultKind.DENIED): ("AccessDeniedException", "User is not authorized", 400),
+    ("servicequotas", FaultKind.THROTTLE): ("TooManyRequestsException", "Rate exceeded", 400),
+    ("servicequotas", FaultKind.HTTP_500): ("ServiceException", "An error on the server occurred.", 500),
     ("sts", FaultKind.HTTP_500): ("InternalFailure", "An internal error has occurred", 500),
 }
 

@@ -37,7 +37,7 @@ class Scores:
             raise AwsError("InvalidParameterValue", "TargetCapacity must be at least 1")
         self._count(call)
         regions = given.get("RegionNames") or [call.region]
-        rows = []
+        rows: list[dict[str, Any]] = []
         for zone in ZONES.values():
             if zone.cloud == "aws" and zone.region in regions:
                 score = self._score(zone, types, capacity)

@@ -39,6 +39,10 @@ class Clients:
             "pricing", pricing_region(self._options.regions[0]), self._options.endpoint_pricing
         )
 
+    def service_quotas(self, region: str) -> Any:
+        """The account's quotas in one region."""
+        return self._client("service-quotas", region, self._options.endpoint_service_quotas)
+
     def sts(self) -> Any:
         """Who we are."""
         return self._client("sts", self._options.regions[0], self._options.endpoint_sts)

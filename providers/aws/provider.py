@@ -1,18 +1,17 @@
 """EC2 as a `Provider`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from broker.core.availability import Availability
-from broker.core.errors import ProviderError
 from broker.core.money import micro_usd
 from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, Clock, CloudNode, LaunchRequest
-from broker.core.tariff import BillingRule, Sampling
+from broker.core.tariff import BillingRule
 from providers.aws.catalogue import Catalogues
+from providers.aws.checks import Checks
 from providers.aws.clients import Clients
 from providers.aws.errors import translated
 from providers.aws.nodes import (
@@ -26,6 +25,7 @@ from providers.aws.nodes import (
 from providers.aws.placement import PlacementScores
 from providers.aws.prices import Prices
 from providers.aws.settings import AwsOptions, parse
+from providers.aws.tariff import billing_rule, egress_rule
 
 
 def open_provider(options: Mapping[str, Any], clock: Clock, installation_id: str) -> "AwsProvider":
@@ -44,6 +44,8 @@ class AwsProvider:
         self._clients = Clients(options)
         self._catalogues = Catalogues(options, self._clients, clock)
         self._prices = Prices(options, self._clients, self._catalogues, clock)
+        self._checks = Checks(options, self._clients, self._catalogues, installation_id)
+        self._egress = egress_rule(options)
         self._scores = PlacementScores(options, self._clients, self._catalogues, clock)
 
     def quotes(self) -> list[RawQuote]:
@@ -96,40 +98,19 @@ class AwsProvider:
 
     def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
         """By place: same zone free, other zone, other region, internet."""
-        options = self._options
-        if to_offer is None or to_offer.cloud != self.cloud:
-            return micro_usd(options.egress_internet_usd_gib)
-        if to_offer.region != from_offer.region:
-            return micro_usd(options.egress_region_usd_gib)
-        return 0 if to_offer.zone == from_offer.zone else micro_usd(options.egress_zone_usd_gib)
+        return self._egress.micro_usd_per_gib(from_offer, to_offer)
 
     def billing_rule(self, market: Market) -> BillingRule:
-        """Linux: by the second, a minute at least. Spot: free when EC2 takes it back within the first hour, and each
-        instance-hour costs what the price was when it began.
-        """
-        spot = market is Market.SPOT
-        return BillingRule(
-            unit_s=1,
-            minimum_s=60,
-            free_if_interrupted_within_s=3600 if spot else 0,
-            sampling=Sampling.INSTANCE_HOUR if spot else Sampling.CONTINUOUS,
-            source="docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html, 2026-11",
-        )
+        """See `providers.aws.tariff`."""
+        return billing_rule(market)
 
     def disk_micro_usd_per_gib_month(self, region: str) -> int:
         """Of the boot disk's type."""
         return micro_usd(self._options.disk_usd_gib_month)
 
     def check(self) -> Sequence[Check]:
-        """Who we are; for each region whether we may read, and have an image."""
-        checks = [_checked("aws: credentials", self._identity)]
-        for region in self._options.regions:
-            checks.append(_checked(f"aws: {region}: list instances", partial(self._may_list, region)))
-            image = self._options.image_in(region)
-            # Only a launch tells whether the image is there and ours to use.
-            detail = f"{image}, not looked up" if image else f"none; add {region} to clouds.aws.image_id"
-            checks.append(Check(f"aws: {region}: image", None if image else False, detail))
-        return checks
+        """Who we are, each right, and for each region image, launch and quotas."""
+        return self._checks.all()
 
     def _list(self, tag: dict[str, Any]) -> list[CloudNode]:
         filters = [tag, {"Name": "instance-state-name", "Values": list(BILLED_STATES)}]
@@ -155,20 +136,3 @@ class AwsProvider:
                 .paginate(Filters=asked)
             )
             return closing_times(request for page in pages for request in page["SpotInstanceRequests"])
-
-    def _identity(self) -> str:
-        with translated("asking who we are"):
-            reply = self._clients.sts().get_caller_identity()
-        return str(reply["Arn"])
-
-    def _may_list(self, region: str) -> str:
-        return (
-            f"{len(self._describe(region, [{'Name': 'instance-state-name', 'Values': ['running']}]))} running"
-        )
-
-
-def _checked(name: str, ask: Callable[[], str]) -> Check:
-    try:
-        return Check(name, True, ask())
-    except ProviderError as error:
-        return Check(name, False, str(error))

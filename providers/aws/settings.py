@@ -42,6 +42,9 @@ class AwsOptions(Options):
     endpoint_ec2: str | None = Field(default=None, description="URL instead of the vendor's EC2")
     endpoint_pricing: str | None = Field(default=None, description="URL instead of the vendor's price list")
     endpoint_sts: str | None = Field(default=None, description="URL instead of the vendor's STS")
+    endpoint_service_quotas: str | None = Field(
+        default=None, description="URL instead of the vendor's Service Quotas"
+    )
     connect_timeout_s: float = Field(default=5.0, gt=0, le=60)
     read_timeout_s: float = Field(default=30.0, gt=0, le=300)
     placement_scores: bool = Field(
@@ -51,7 +54,12 @@ class AwsOptions(Options):
         default=Decimal("0.08"), ge=0, description="boot disk, per GiB and month"
     )
     egress_internet_usd_gib: Decimal = Field(default=Decimal("0.09"), ge=0, description="to the internet")
-    egress_region_usd_gib: Decimal = Field(default=Decimal("0.02"), ge=0, description="to another region")
+    egress_region_usd_gib: Decimal = Field(
+        default=Decimal("0.02"), ge=0, description="to another region of the continent"
+    )
+    egress_area_usd_gib: Decimal = Field(
+        default=Decimal("0.02"), ge=0, description="to a region of another continent"
+    )
     egress_zone_usd_gib: Decimal = Field(
         default=Decimal("0.02"), ge=0, description="between zones, both ways"
     )
@@ -81,6 +89,11 @@ def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:
     )
     urls.append(parsed.endpoint_pricing or f"https://api.pricing.{pricing}.amazonaws.com")
     urls.append(parsed.endpoint_sts or f"https://sts.{parsed.regions[0]}.amazonaws.com")
+    if (
+        parsed.endpoint_service_quotas or not parsed.endpoint_ec2
+    ):  # a lab without quotas is not asked for them
+        quotas = [f"https://servicequotas.{region}.amazonaws.com" for region in parsed.regions]
+        urls += [parsed.endpoint_service_quotas] if parsed.endpoint_service_quotas else quotas
     return [url for url in urls if _is_amazon(url)]
 
 

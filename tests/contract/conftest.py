@@ -155,6 +155,7 @@ def aws_opened(clock: ManualClock, authority: Authority) -> Iterator[Opened]:
         "endpoint_ec2": server.url,
         "endpoint_pricing": server.url,
         "endpoint_sts": server.url,
+        "endpoint_service_quotas": server.url,
     }
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AWS_ACCESS_KEY_ID", KEYS.access_key)

@@ -11,9 +11,10 @@ from broker.core.availability import Signal
 from broker.core.errors import Denied, ProviderDown, ProviderError, Throttled
 from broker.core.money import micro_usd
 from broker.core.offer import Market
+from broker.core.ports import Check
 from broker.core.time import DAY_S
 from lab.faces import Reply, Request
-from lab.faults import FaultKind
+from lab.faults import Fault, FaultKind
 from lab.world import World
 from tests.contract.conftest import Cloud, Opened
 
@@ -276,6 +277,85 @@ def test_that_scores_may_not_be_asked_is_told_once_in_six_hours(aws: Cloud, worl
 def test_scores_can_be_switched_off(aws: Cloud) -> None:
     aws.fault(FaultKind.DENIED, SCORES)
     assert list(aws.opened_with(placement_scores=False).availability()) == []
+
+
+# What doctor says
+
+
+def checks(provider: Any) -> dict[str, Check]:
+    return {check.name: check for check in provider.check()}
+
+
+def test_every_right_has_its_line_and_a_missing_one_is_named(aws: Cloud) -> None:
+    fine = checks(aws.provider)
+    assert not [check for check in fine.values() if check.ok is False]
+    assert fine["aws: us-east-1: ec2:RunInstances"].detail.startswith("allowed: a dry run of g")
+    for action in ("DescribeSpotPriceHistory", "DescribeInstanceTypes", "GetSpotPlacementScores"):
+        aws.fault(FaultKind.DENIED, action)
+        failed = {name: check.detail for name, check in checks(aws.provider).items() if check.ok is False}
+        assert list(failed) == [f"aws: ec2:{action}"]
+        assert "UnauthorizedOperation" in failed[f"aws: ec2:{action}"]
+    for action, name in (("GetProducts", "pricing:GetProducts"), ("GetCallerIdentity", "credentials")):
+        aws.fault(FaultKind.DENIED, action)
+        assert [n for n, check in checks(aws.provider).items() if check.ok is False] == [f"aws: {name}"]
+
+
+def test_doctor_asks_for_scores_only_while_they_are_used(aws: Cloud) -> None:
+    assert "aws: ec2:GetSpotPlacementScores" not in checks(aws.opened_with(placement_scores=False))
+
+
+def test_whether_we_may_launch_is_tried_and_nothing_is_launched(aws: Cloud, world: World) -> None:
+    aws.fault(FaultKind.DENIED, "RunInstances", count=2)
+    found = checks(aws.provider)
+    for region in ("us-east-1", "us-west-2"):
+        assert found[f"aws: {region}: ec2:RunInstances"].ok is False
+    bad = checks(aws.opened_with(image_id="ami-nonsense"))
+    assert "InvalidAMIID" in bad["aws: us-east-1: ec2:RunInstances"].detail
+    assert world.machines() == []
+
+
+def test_quotas_are_told_by_their_names_and_none_at_all_fails(aws: Cloud, world: World) -> None:
+    provider = aws.opened_with(regions=["us-east-1"])
+    line = checks(provider)["aws: us-east-1: quota of g types"]
+    assert line.ok
+    assert "All G and VT Spot Instance Requests: 768" in line.detail
+    assert "unconfirmed" in line.detail
+    aws.fault(FaultKind.QUOTA, "GetServiceQuota", count=None)
+    found = checks(provider)
+    assert {found[f"aws: us-east-1: quota of {letter} types"].ok for letter in "gp"} == {False}
+    assert "instance_types" in found["aws: us-east-1: quota of g types"].detail
+    world.faults.clear()
+    aws.fault(FaultKind.DENIED, "GetServiceQuota", count=None)
+    assert checks(provider)["aws: us-east-1: quota of g types"].ok is None
+
+
+def test_doctor_stays_calm_when_nothing_answers(aws: Cloud) -> None:
+    aws.fault(FaultKind.DOWN, "*", count=None)
+    found = checks(aws.provider)
+    assert {check.ok for name, check in found.items() if not name.endswith("image")} == {False}
+
+
+# What goes wrong on the way
+
+
+@pytest.mark.parametrize("action", ["DescribeSpotPriceHistory", "GetProducts", "DescribeInstanceTypes"])
+def test_a_reply_of_another_shape_fails_the_poll(aws: Cloud, action: str) -> None:
+    aws.fault(FaultKind.WRONG_SHAPE, action)
+    with pytest.raises(ProviderDown):
+        aws.provider.quotes()
+
+
+def test_throttling_says_when_to_come_back(aws: Cloud, world: World) -> None:
+    world.faults.add(Fault("aws", "DescribeSpotPriceHistory", FaultKind.THROTTLE, seconds=7))
+    with pytest.raises(Throttled) as caught:
+        aws.provider.quotes()
+    assert caught.value.retry_after_s == 7
+
+
+def test_credentials_that_have_expired_stop_the_poll(aws: Cloud) -> None:
+    aws.fault(FaultKind.EXPIRED, "GetProducts")
+    with pytest.raises(Denied):
+        aws.provider.quotes()
 
 
 def instead_of(

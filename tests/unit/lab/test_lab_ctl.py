@@ -118,7 +118,8 @@ def test_without_a_lab_it_says_how_to_start_one(
 def info(tmp_path: Path) -> dict[str, Any]:
     url = "https://127.0.0.1:1234"
     (tmp_path / "ca.pem").touch()
-    names = ("s3", "aws_ec2", "aws_pricing", "aws_sts", "gcp_compute", "gcp_billing", "lambda", "azure")
+    names = ["s3", "aws_ec2", "aws_pricing", "aws_sts", "aws_service_quotas"]
+    names += ["gcp_compute", "gcp_billing", "lambda", "azure"]
     return {
         "rate": 20.0,
         "anchor": "2026-11-30T10:00:00.250Z",

@@ -1,7 +1,9 @@
 """EC2's words into ours: types, errors, requests and instances."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -22,10 +24,12 @@ from broker.core.errors import (
 from broker.core.model import EndedBy
 from broker.core.offer import Market, Offer
 from broker.core.ports import CloudState, LaunchRequest
+from broker.core.tariff import Sampling
 from providers.aws.errors import translated
 from providers.aws.nodes import closing_times, launch_parameters, node_of, wants_end_time
 from providers.aws.provider import AwsProvider
-from providers.aws.settings import AwsOptions
+from providers.aws.settings import AwsOptions, vendor_endpoints
+from providers.aws.tariff import billing_rule, egress_rule
 from providers.aws.types import facts
 from tests.clocks import ManualClock
 
@@ -237,3 +241,55 @@ def test_an_image_is_not_looked_up_and_a_missing_one_is_told(monkeypatch: pytest
     assert found["aws: us-east-1: image"].ok is None
     assert found["aws: us-east-1: image"].detail == "ami-1, not looked up"
     assert found["aws: eu-west-1: image"].ok is False
+
+
+def test_a_line_of_check_stands_for_each_right_and_nothing_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    found = {check.name: check.ok for check in AwsProvider(OPTIONS, ManualClock(), "broker-lab1").check()}
+    assert found == {
+        "aws: credentials": False,
+        "aws: pricing:GetProducts": False,
+        "aws: ec2:DescribeInstances": False,
+        "aws: ec2:DescribeInstanceTypes": False,
+        "aws: ec2:DescribeInstanceTypeOfferings": False,
+        "aws: ec2:DescribeAvailabilityZones": False,
+        "aws: ec2:DescribeSpotPriceHistory": False,
+        "aws: ec2:DescribeSpotInstanceRequests": False,
+        "aws: ec2:GetSpotPlacementScores": False,
+        "aws: us-east-1: image": None,
+        "aws: us-east-1: ec2:RunInstances": False,
+    }
+
+
+def test_a_lab_without_quotas_never_asks_amazon_for_them() -> None:
+    options = {"regions": ["us-east-1"], "image_id": "ami-1", "endpoint_ec2": "https://127.0.0.1:1"}
+    assert not any("servicequotas" in url for url in vendor_endpoints(options))
+    assert any(
+        "servicequotas" in url for url in vendor_endpoints({"regions": ["us-east-1"], "image_id": "a"})
+    )
+
+
+def test_spot_that_is_taken_back_in_its_first_hour_is_free_and_each_hour_has_the_price_of_its_start() -> None:
+    spot, on_demand = billing_rule(Market.SPOT), billing_rule(Market.ON_DEMAND)
+    assert (spot.free_if_interrupted_within_s, spot.sampling) == (3600, Sampling.INSTANCE_HOUR)
+    assert (on_demand.free_if_interrupted_within_s, on_demand.sampling) == (0, Sampling.CONTINUOUS)
+    for rule in (spot, on_demand):
+        assert (rule.unit_s, rule.minimum_s) == (1, 60)
+        assert "running" in rule.meter
+
+
+def test_egress_goes_by_place_and_takes_its_prices_from_the_options() -> None:
+    options = OPTIONS.model_copy(update={"egress_area_usd_gib": Decimal("0.09")})
+    rule = egress_rule(options)
+
+    def cost(region: str, zone: str) -> int:
+        return rule.micro_usd_per_gib(OFFER, replace(OFFER, region=region, zone=zone))
+
+    assert cost("us-east-1", "use1-az6") == 0
+    assert cost("us-east-1", "use1-az1") == 20_000
+    assert cost("us-west-2", "usw2-az1") == cost("ca-central-1", "cac1-az1") == 20_000
+    assert cost("ap-south-1", "aps1-az1") == 90_000
+    assert rule.micro_usd_per_gib(OFFER, None) == 90_000
