@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
@@ -22,6 +23,23 @@ def _existing(file: Path) -> Path:
 
 
 ExistingFile = Annotated[Path, AfterValidator(_existing)]
+
+
+def _keeps_secrets(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("https", "http"):
+        raise ValueError(f"{url!r} is no URL")
+    if parts.scheme == "http" and host not in ("127.0.0.1", "::1", "localhost"):
+        raise ValueError("must be https: every request carries a secret")
+    return url.rstrip("/")
+
+
+# Where a key or token is sent as it is: in clear at most to this host.
+SecretUrl = Annotated[str, AfterValidator(_keeps_secrets)]
 
 
 class Options(BaseModel):
