@@ -8,6 +8,7 @@ that were and that will be. Others are no machines with a whole GPU.
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from broker.core.time import DAY_S, to_iso
@@ -55,8 +56,7 @@ def row(
     region: str, size: str, product: str, sku: str, meter: str, usd_h: float, since: str, **more: Any
 ) -> dict[str, Any]:
     """One row. Ids follow from what it is, and not from its date, as Microsoft's do."""
-    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{region}/{product}/{sku}/{meter}/{more.get('type', '')}")
-    product_id = f"DZH318{uuid.uuid5(uuid.NAMESPACE_URL, product).hex[:6].upper()}"
+    meter_id, product_id, sku_id = _ids(region, product, sku, meter, more.get("type", ""))
     return {
         "currencyCode": "USD",
         "tierMinimumUnits": 0.0,
@@ -65,10 +65,10 @@ def row(
         "armRegionName": region,
         "location": _PLACES[region],
         "effectiveStartDate": since,
-        "meterId": str(name),
+        "meterId": meter_id,
         "meterName": meter,
         "productId": product_id,
-        "skuId": f"{product_id}/{name.hex[:4].upper()}",
+        "skuId": sku_id,
         "productName": product,
         "skuName": sku,
         **_SERVICE,
@@ -78,6 +78,14 @@ def row(
         "armSkuName": size,
         **more,
     }
+
+
+@cache
+def _ids(region: str, product: str, sku: str, meter: str, kind: str) -> tuple[str, str, str]:
+    """Of meter, product and SKU; kept, for a whole list is made anew for each of its pages."""
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{region}/{product}/{sku}/{meter}/{kind}")
+    product_id = f"DZH318{uuid.uuid5(uuid.NAMESPACE_URL, product).hex[:6].upper()}"
+    return str(name), product_id, f"{product_id}/{name.hex[:4].upper()}"
 
 
 def _of_pool(pool: Pool, at_s: int) -> Iterator[dict[str, Any]]:

@@ -46,18 +46,21 @@ def _prices(listed: Listed, region: str, now_ms: int) -> tuple[bool, str]:
     spot = [meter for meter in answer.meters if meter.market is Market.SPOT]
     text = f"{len(answer.meters)} prices of GPU sizes, {len(spot)} of them spot"
     if answer.elsewhere:
-        names = ", ".join(sorted(answer.elsewhere))
-        text += f"; no price for {names}, whose meters belong to other regions"
-    if not spot:
-        return True, text
-    age_s = (now_ms - max(meter.effective_at_ms for meter in spot)) / MS
-    text += f"; the newest took effect {format_duration(age_s)} ago"
-    if age_s > _STOPPED_S:
-        return (
-            False,
-            f"{text}: the list seems to have stopped; compare it with the portal before you trust it",
-        )
+        text += f"; no price for {_names(answer.elsewhere)}, whose meters belong to other regions"
+    if spot:
+        age_s = (now_ms - max(meter.effective_at_ms for meter in spot)) / MS
+        text += f"; the newest took effect {format_duration(age_s)} ago"
+        if age_s > _STOPPED_S:
+            return False, f"{text}: the list seems to have stopped; compare it with the portal"
+    if answer.ended:
+        text += f"; the last day has passed of {_names(answer.ended)}"
+        if not spot:
+            return False, f"{text}: the list seems to have stopped; compare it with the portal"
     return True, text
+
+
+def _names(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _subscription(clients: Clients, region: str) -> Iterator[Check]:

@@ -115,7 +115,7 @@ def _refused(error: Any, doing: str) -> ProviderError:
         return from_reply(error, doing)
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError):
+        if isinstance(cause, OSError | azure.ServiceRequestError | azure.ServiceResponseError):
             return ProviderDown(f"azure: {doing}: no access token: {_first_line(error)}")
         cause = cause.__cause__ or cause.__context__
     return Denied(

@@ -42,11 +42,13 @@ class Chosen:
 
     Attributes:
         meters: One for each size and market; several of one date where the list contradicts itself.
-        elsewhere: Sizes whose meters all belong to other regions, and which have no price therefore.
+        elsewhere: Sizes without a price, for their meters all belong to other regions.
+        ended: Sizes sold once whose prices are over; with their market, ``Standard_NC6s_v3 spot``.
     """
 
     meters: tuple[Meter, ...]
     elsewhere: frozenset[str]
+    ended: frozenset[str]
 
 
 def chosen(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str], bool], now_ms: int) -> Chosen:
@@ -61,6 +63,7 @@ def chosen(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str], bool], 
     """
     begun: dict[tuple[str, Market], dict[str, list[Meter]]] = {}
     not_primary: set[str] = set()
+    over: set[tuple[str, Market]] = set()
     for row in rows:
         size = row.get("armSkuName")
         if not isinstance(size, str) or not is_wanted(size):
@@ -73,7 +76,10 @@ def chosen(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str], bool], 
             not_primary.add(size)
             continue
         meter = _meter(size, market, row)
-        if meter.effective_at_ms > now_ms or _has_ended(row, now_ms):
+        if _has_ended(row, now_ms):
+            over.add((size, market))
+            continue
+        if meter.effective_at_ms > now_ms:
             continue
         of_meter = begun.setdefault((size, market), {}).setdefault(meter.meter_id, [])
         if of_meter and of_meter[0].effective_at_ms < meter.effective_at_ms:
@@ -81,7 +87,8 @@ def chosen(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str], bool], 
         if not of_meter or of_meter[0].effective_at_ms == meter.effective_at_ms:
             of_meter.append(meter)
     found = tuple(meter for by_id in begun.values() for meter in _at_once(by_id))
-    return Chosen(found, frozenset(not_primary - {meter.size for meter in found}))
+    ended = frozenset(f"{size} {market}" for size, market in over - begun.keys())
+    return Chosen(found, frozenset(not_primary - {meter.size for meter in found}), ended)
 
 
 def _market(row: Mapping[str, Any]) -> Market | None:
