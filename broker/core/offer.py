@@ -1,8 +1,9 @@
 """What can be rented and what it costs: offer, quote, market snapshot."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 
 from broker.core.availability import Availability, Signal
 from broker.core.gpu import GPUS, GpuModel
@@ -48,7 +49,7 @@ class Offer:
     interconnect: str = "pcie"
     fabric: str = "ethernet"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """``aws/use1-az6/p5.48xlarge/spot``: the name of an offer in files, rows and messages."""
         return f"{self.cloud}/{self.zone}/{self.instance_type}/{self.market}"
@@ -129,6 +130,8 @@ class MarketSnapshot:
         hints: What the clouds say about obtaining an offer, by offer key.
         prices_only: Clouds whose prices are read and where nothing can be rented by this release or configuration.
         list_micro_usd_h: What the cloud says, by offer key, where the operator's overlay has made another price of it.
+        held_micro_usd_h: What a node counts that runs there already, by offer key, where it is another price than that of
+            one more node: a commitment has room for some.
     """
 
     at_ms: int
@@ -140,6 +143,15 @@ class MarketSnapshot:
     hints: Mapping[str, tuple[Availability, ...]] = field(default_factory=dict)
     prices_only: frozenset[str] = frozenset()
     list_micro_usd_h: Mapping[str, int] = field(default_factory=dict)
+    held_micro_usd_h: Mapping[str, int] = field(default_factory=dict)
+
+    def held(self, offer: Offer) -> Quote | None:
+        """The quote for who runs there already; None when nobody quotes a price there."""
+        quote = self.quotes.get(offer.key)
+        price_micro_usd_h = self.held_micro_usd_h.get(offer.key)
+        if quote is None or price_micro_usd_h is None:
+            return quote
+        return replace(quote, price_micro_usd_h=price_micro_usd_h)
 
     def is_unlisted(self, offer: Offer) -> bool:
         """Whether its cloud lists no capacity there, and has said so a short while ago."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Select, Table, delete, insert, select, update
+from sqlalchemy import Select, delete, insert, select, update
 
 from broker.core.availability import Availability, Signal
 from broker.core.offer import Market, Offer, Quote, RawQuote
@@ -24,7 +24,8 @@ from broker.store.fetch import fetch
 from broker.store.ingest import OFFER_FIELDS, ingest
 from broker.store.kept import Kept
 from broker.store.migrate import migrate
-from broker.store.prices import HINT, OFFER, POLL, PRICE_NOW, PRICE_POINT, QUARANTINE, SOURCE
+from broker.store.offers import HeldOffers
+from broker.store.prices import HINT, OFFER, POLL, PRICE_POINT, QUARANTINE, SOURCE
 
 _MARKET = OFFER_FIELDS.index("market")
 
@@ -64,6 +65,7 @@ class HistoryStore:
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
         self._kept = Kept(engines.reader)
+        self._offers = HeldOffers()
 
     @classmethod
     def open(cls, path: Path) -> "HistoryStore":
@@ -97,9 +99,18 @@ class HistoryStore:
         return self._kept.get("now", self._now)
 
     def _now(self) -> Mapping[str, Quote]:
-        with self._engines.reader.connect() as connection:
-            quotes = [_quote(row) for row in fetch(connection, _PRICES_NOW)]
-        return {quote.offer.key: quote for quote in quotes}
+        # One transaction: offers, sources and prices as of one moment.
+        with self._engines.reader.begin() as connection:
+            offers = self._offers.read(connection)
+            sources = dict(fetch(connection, "SELECT id, name FROM source"))
+            rows = fetch(connection, _PRICES_NOW)
+        found = {}
+        for offer_id, price_micro_usd_h, effective_at_ms, observed_at_ms, source_id in rows:
+            offer = offers[offer_id]
+            found[offer.key] = Quote(
+                offer, price_micro_usd_h, effective_at_ms, observed_at_ms, sources[source_id]
+            )
+        return found
 
     def points(self, offer_key: str, from_ms: int, to_ms: int) -> list[Quote]:
         """Points of one offer with ``from_ms <= effective_at < to_ms``, and the last one before them, in order.
@@ -108,7 +119,7 @@ class HistoryStore:
         price and its later correction; the later one holds.
         """
         point = PRICE_POINT.c
-        query = _quotes_from(PRICE_POINT).where(OFFER.c.key == offer_key)
+        query = _points().where(OFFER.c.key == offer_key)
         inside = query.where(point.effective_at_ms >= from_ms, point.effective_at_ms < to_ms)
         before = query.where(point.effective_at_ms < from_ms)
         with self._engines.reader.connect() as connection:
@@ -240,19 +251,19 @@ class HistoryStore:
             return open_doubts(connection)
 
 
-def _quotes_from(table: Table) -> Select[Any]:
+def _points() -> Select[Any]:
     offer = [OFFER.c[name] for name in OFFER_FIELDS]
+    point = PRICE_POINT.c
+    times = point.effective_at_ms, point.observed_at_ms
     return (
-        select(
-            *offer, table.c.price_micro_usd_h, table.c.effective_at_ms, table.c.observed_at_ms, SOURCE.c.name
-        )
-        .join(OFFER, OFFER.c.id == table.c.offer_id)
-        .join(SOURCE, SOURCE.c.id == table.c.source_id)
+        select(*offer, point.price_micro_usd_h, *times, SOURCE.c.name)
+        .join(OFFER, OFFER.c.id == point.offer_id)
+        .join(SOURCE, SOURCE.c.id == point.source_id)
     )
 
 
 # Asked in every pass.
-_PRICES_NOW = str(_quotes_from(PRICE_NOW))
+_PRICES_NOW = "SELECT offer_id, price_micro_usd_h, effective_at_ms, observed_at_ms, source_id FROM price_now"
 _HINTS = "SELECT offer_key, signal, low, high, observed_at_ms, source FROM hint ORDER BY offer_key, signal"
 
 

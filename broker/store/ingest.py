@@ -109,10 +109,23 @@ def _offer_ids(connection: Connection, batch: Sequence[Quote]) -> dict[str, int]
     fresh = [_offer_row(offer) for key, offer in wanted.items() if key not in known]
     if fresh:
         connection.execute(insert(OFFER), fresh)
-    for key, offer in wanted.items():
-        if key in known and known[key][2:] != tuple(_offer_row(offer).values())[1:]:
-            connection.execute(update(OFFER).where(OFFER.c.key == key).values(**_offer_row(offer)))
+    reshaped = [
+        _offer_row(offer)
+        for key, offer in wanted.items()
+        if key in known and known[key][2:] != tuple(_offer_row(offer).values())[1:]
+    ]
+    for row in reshaped:
+        connection.execute(update(OFFER).where(OFFER.c.key == row["key"]).values(**row))
+    if fresh or reshaped:
+        _count_up(connection)
     return {row.key: row.id for row in connection.execute(select(OFFER.c.key, OFFER.c.id))}
+
+
+def _count_up(connection: Connection) -> None:
+    """For `broker.store.offers`: what is held of offers is old. The count lies in the file's header, so it commits, or
+    does not, with the rows."""
+    count = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+    connection.exec_driver_sql(f"PRAGMA user_version = {(count + 1) % 2**31}")
 
 
 def _offer_row(offer: Offer) -> dict[str, Any]:
