@@ -24,8 +24,9 @@ from broker.core.model import Job, Node, Placement, PlacementState
 from broker.core.offer import Market, MarketSnapshot, Offer
 from broker.core.ports import Check, LaunchRequest
 from broker.core.tariff import BillingRule
+from broker.market.overlay_file import OverlayFile
 from broker.market.poller import Poller
-from broker.market.snapshot import build_snapshot
+from broker.market.snapshot import Snapshots
 from broker.migration.auditor import Auditor
 from broker.migration.blocking import Threads
 from broker.migration.collect import Collector
@@ -43,6 +44,7 @@ from broker.serve.feeds import feed_checks
 from broker.serve.files import keep_agent
 from broker.serve.local import ensure_operator_token
 from broker.serve.notify import Notifier
+from broker.serve.paid import Prices, Spending
 from broker.serve.public_url import check_public_url
 from broker.serve.server import serve_api
 from broker.serve.services import Health, Services
@@ -82,6 +84,7 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         _make_state_dir(settings.state_dir)
         self.settings = settings
+        self.overlay = OverlayFile(settings.market.overlay)
         self.clock = SystemClock(settings.clock.rate, settings.clock.anchor_ms)
         self._started_ms = self.clock.now_ms()
         self.ids = SystemIds()
@@ -89,6 +92,8 @@ class Daemon:
         self.store = StateStore.open(settings.state_dir / "state.db", self.clock, self.ids)
         self.history = HistoryStore.open(settings.state_dir / "history.db")
         self.tls = self._renew_tls()
+        paid = Prices(self.history, self.billing_rule, lambda: self.overlay.overlay)
+        self.snapshots = Snapshots(self.history, self.overlay, Spending(paid).micro_usd)
         self.policies = PolicySet(settings.policies.dir)
         self.agent = build_agent()
         self.agent_sha256 = keep_agent(settings.agent_dir, self.agent)
@@ -177,6 +182,7 @@ class Daemon:
         scheduler.add_job(self._woken.set, "interval", seconds=timing.reconcile_interval_s / rate)
         scheduler.add_job(self._collect_due.set, "interval", seconds=timing.collect_interval_s / rate)
         scheduler.add_job(self._reload_policies, "interval", seconds=POLICY_RELOAD_S)
+        scheduler.add_job(self._reload_overlay, "interval", seconds=POLICY_RELOAD_S)
         return scheduler
 
     async def _reconcile(self) -> None:
@@ -235,6 +241,14 @@ class Daemon:
             log.info("policy.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
             self._woken.set()
 
+    def _reload_overlay(self) -> None:
+        told = str(self.overlay.error)
+        if self.overlay.reload():
+            log.info("overlay.reloaded", file=str(self.overlay.path))
+            self._woken.set()
+        if self.overlay.error is not None and str(self.overlay.error) != told:
+            log.error("overlay.broken", error=str(self.overlay.error))
+
     @staticmethod
     async def _guarded(name: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -250,7 +264,7 @@ class Daemon:
         """The market as of now."""
         with self.store.read() as tx:
             prices_only = frozenset(self.sources.keys() - self.providers.keys())
-            return build_snapshot(self.history, tx, self.clock.now_ms(), prices_only)
+            return self.snapshots.of(tx, self.clock.now_ms(), prices_only)
 
     def egress(self, source: Offer, target: Offer | None) -> int:
         """Price of a GiB out of a place; free when the cloud is not configured any more."""
@@ -312,6 +326,8 @@ class Daemon:
         asked["store"] = Asked("compare and swap", self._store_name(), STORE_S, self._check_store)
         found += self.bounded.run(asked)
         found += feed_checks(self.history, assembly.poll_intervals(self.settings), self.clock.now_ms())
+        clouds, now_ms = frozenset(self.settings.open_clouds), self.clock.now_ms()
+        found += [("market", check) for check in self.overlay.checks(self.history.now(), clouds, now_ms)]
         found += [("policies", check) for check in self.policies.checks()]
         return found
 
@@ -357,7 +373,7 @@ class Daemon:
             directive=self.directive, billing_rule=self.billing_rule, checks=self.checks, health=self.health,
             agent_bytes=self.agent, agent_sha256=self.agent_sha256, agent_dir=self.settings.agent_dir,
             source_dir=self.settings.source_dir, log_dir=self.settings.log_dir, audit=self.auditor.audit, apply_audit=self.auditor.apply,
-            clear_report_only=self.auditor.clear, unowned=self.unowned,
+            clear_report_only=self.auditor.clear, unowned=self.unowned, overlay=lambda: self.overlay.overlay,
         )  # fmt: skip
 
 

@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from broker.core.errors import SettingsError
+from broker.core.time import DAY_S
 from broker.settings_errors import Document, explain, refuse_unknown_variables
-from broker.settings_values import Address, Dollars, Duration, Instant
+from broker.settings_values import Address, Dollars, Duration, Instant, is_url
 from broker.textfile import read_text
 
 SEARCHED = (Path("broker.toml"), Path("/etc/broker/broker.toml"))
@@ -33,6 +33,7 @@ CLOUDS = ("aws", "gcp", "azure", "lambda", "coreweave", "local")
 _PATHS = (
     ("state", "dir"),
     ("policies", "dir"),
+    ("market", "overlay"),
     ("server", "tls_cert"),
     ("server", "tls_key"),
     ("server", "tls_ca"),
@@ -150,6 +151,17 @@ class CloudSection(Section):
         return {**ours, "options": {key: item for key, item in value.items() if key not in ours}}
 
 
+class MarketSection(Section):
+    """What is made of the clouds' prices, and how long they are kept."""
+
+    overlay: Path | None = Field(
+        default=None, description="What you pay where it is not the list price; read again when it changes."
+    )
+    keep_history_s: Duration = Field(
+        default=400 * DAY_S, description="Older changes of price go, but what held then and what bills need."
+    )
+
+
 class Policies(Section):
     """Policy files."""
 
@@ -234,6 +246,7 @@ class Settings(BaseSettings):
     clock: ClockSection = Field(default_factory=ClockSection)
     store: StoreSection = Field(default_factory=StoreSection)
     clouds: Mapping[str, CloudSection] = Field(default_factory=dict)
+    market: MarketSection = Field(default_factory=MarketSection)
     policies: Policies = Field(default_factory=Policies)
     limits: LimitsSection = Field(default_factory=LimitsSection)
     timing: TimingSection = Field(default_factory=TimingSection)
@@ -347,7 +360,7 @@ def _check(settings: Settings, document: Document) -> None:
         )
     if not settings.server.url.startswith("https://"):
         raise document.wrong(("server", "public_url"), "public_url must start with https://")
-    if not _is_url(settings.server.url):
+    if not is_url(settings.server.url):
         raise document.wrong(
             ("server", "public_url"),
             "public_url is no address",
@@ -370,14 +383,6 @@ def _check(settings: Settings, document: Document) -> None:
                 f"clock rate {settings.clock.rate:g} is refused: {name} would be called at {own[0]}, the vendor's own",
                 hint="a real cloud bills in real time; remove the rate, or point every cloud at a lab",
             )
-
-
-def _is_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != -1  # asked for, since a port that is none raises
-    except ValueError:  # so does half a bracket
-        return False
 
 
 def vendor_endpoints(cloud: str, options: Mapping[str, Any]) -> list[str]:

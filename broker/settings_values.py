@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
 
@@ -53,3 +54,12 @@ Duration = Annotated[int, BeforeValidator(_seconds)]
 Instant = Annotated[int, BeforeValidator(_instant)]
 Dollars = Annotated[int, BeforeValidator(_dollars)]
 Address = Annotated[str, BeforeValidator(_address)]
+
+
+def is_url(text: str) -> bool:
+    """Whether it names a host, and a port that can be one."""
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and parts.port != -1  # asked for, since a port that is none raises
+    except ValueError:  # so does half a bracket
+        return False

@@ -96,7 +96,7 @@ class Situation:
         if self.subject.active is None:
             return None
         offer = self.subject.active.offer
-        quote = self.world.snapshot.quotes.get(offer.key)
+        quote = self.world.snapshot.held(offer)
         if quote is None:
             return None
         work_s = self.work.seconds_on(offer, self.spec)

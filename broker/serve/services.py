@@ -11,6 +11,7 @@ from broker.core.ports import Check, Clock, Ids
 from broker.core.spec import JobSpec
 from broker.core.tariff import BillingRule
 from broker.market.index import MarketIndex
+from broker.market.overlay import Overlay
 from broker.policy.load import PolicySet
 from broker.settings import Settings
 from broker.store.history import HistoryStore
@@ -58,6 +59,7 @@ class Services:
         clear_report_only: Who, and why; returns the audit once it is cleared. On the loop.
         unowned: Machines that no row wants, as of the last search of each cloud.
         index: Of the newest snapshot's quotes, for whoever filters them.
+        overlay: In force now.
     """
 
     settings: Settings
@@ -83,3 +85,4 @@ class Services:
     clear_report_only: Callable[[str, str], Awaitable[Audit]]
     unowned: Callable[[], Audit]
     index: MarketIndex = field(default_factory=MarketIndex)
+    overlay: Callable[[], Overlay] = Overlay
