@@ -251,7 +251,10 @@ class Overlay:
             starts = [point.effective_at_ms, *(c for c in cuts if point.effective_at_ms < c < end_ms)]
             for at_ms in starts:
                 inside = any(a <= at_ms < b for a, b in stretches)
-                charged.append(self.bill(replace(point, effective_at_ms=at_ms), at_ms, inside))
+                quote = self.bill(replace(point, effective_at_ms=at_ms), at_ms, inside)
+                # A date that changes nothing is no change.
+                if at_ms == starts[0] or quote.price_micro_usd_h != charged[-1].price_micro_usd_h:
+                    charged.append(quote)
         return charged
 
     def _room(self, offer: Offer, now_ms: int, standing: Standing) -> int:

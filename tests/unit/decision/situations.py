@@ -49,6 +49,7 @@ def world(*quotes: Quote, egress: int = 0, now_ms: int = NOW, **more: Any) -> Wo
         "spot_life_s",
         "hints",
         "prices_only",
+        "held_micro_usd_h",
     }
     snapshot = MarketSnapshot(
         now_ms,

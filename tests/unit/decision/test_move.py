@@ -62,6 +62,13 @@ def test_a_move_that_pays() -> None:
     assert all(reason.holds for reason in decision.reasons)
 
 
+def test_a_job_inside_a_commitment_is_not_moved_by_what_the_next_node_would_cost() -> None:
+    inside = world(DEAR, CHEAP, held_micro_usd_h={DEAR.offer.key: dollars(1)})
+    decision = answer(inside)
+    assert not moves(decision)
+    assert decision.here_micro_usd == dollars(10)
+
+
 def test_back_from_on_demand_to_spot_in_the_same_zone() -> None:
     decision = answer(world(DEAR, quote(SPOT_AWS, 2)))
     assert moves(decision)
