@@ -69,6 +69,13 @@ endpoint_compute = "{ends["gcp_compute"]}"
 endpoint_billing = "{ends["gcp_billing"]}"
 poll_interval = "20s"
 
+[clouds.coreweave]
+price_file = "{info["coreweave"]["price_file"]}"
+api_server = "{ends["coreweave"]}"
+ca_file = "{info["ca_file"]}"
+cluster_zone = "{info["coreweave"]["zone"]}"
+poll_interval = "2m"
+
 [clouds.lambda]
 endpoint = "{ends["lambda"]}"
 ca_file = "{info["ca_file"]}"

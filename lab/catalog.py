@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from lab.listing import InstanceType, Listing, Zone, micro_usd
-from lab.sold import aws, azure, gcp, lambda_cloud
+from lab.sold import aws, azure, coreweave, gcp, lambda_cloud
 
-_SOLD = (aws, gcp, lambda_cloud, azure)
+_SOLD = (aws, gcp, lambda_cloud, azure, coreweave)
 
 TYPES: dict[str, InstanceType] = {kind.name: kind for cloud in _SOLD for kind in cloud.TYPES}
 ZONES: dict[str, Zone] = {zone.id: zone for cloud in _SOLD for zone in cloud.ZONES}

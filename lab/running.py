@@ -18,11 +18,12 @@ from broker.core.time import to_iso
 from lab.broker_config import write_broker_config
 from lab.catalog import Scenario
 from lab.control import Control
-from lab.faces import Handler, aws, azure, gcp, lambda_cloud
+from lab.faces import Handler, aws, azure, coreweave, gcp, lambda_cloud
 from lab.faces.azure_tokens import Account
 from lab.nodes import RUN_MARK, NodeRunner
 from lab.seaweed import SeaweedFS
 from lab.serving import HttpServer
+from lab.sold.coreweave import CLUSTER_ZONE, price_file
 from lab.tls import Authority, ServiceAccount
 from lab.world import World
 
@@ -31,6 +32,8 @@ GCP_PROJECT = "broker-lab"
 AZURE_TENANT = "a2000000-0000-4000-8000-000000000001"
 AZURE_SUBSCRIPTION = "a2000000-0000-4000-8000-000000000002"
 AZURE_CLIENT = "a2000000-0000-4000-8000-000000000003"
+PRICE_FILE = "coreweave-prices.yaml"
+KUBECONFIG = "coreweave-kubeconfig"
 _log = logging.getLogger("lab")
 
 
@@ -89,6 +92,11 @@ class Lab:
             "aws": {"access_key": keys.access_key, "secret_key": keys.secret_key},
             "azure": {"tenant": AZURE_TENANT, "subscription": AZURE_SUBSCRIPTION, "client": AZURE_CLIENT},
             "gcp": {"project": GCP_PROJECT, "credentials": environment["GOOGLE_APPLICATION_CREDENTIALS"]},
+            "coreweave": {
+                "zone": CLUSTER_ZONE,
+                "price_file": str(self.folder / PRICE_FILE),
+                "kubeconfig": str(self.folder / KUBECONFIG),
+            },
             "s3": self._s3_info(),
             "env": environment,
         }
@@ -115,6 +123,7 @@ class Lab:
             "REQUESTS_CA_BUNDLE": str(self._authority.ca_file),
         }
         environment |= self._google(endpoints) | self._lambda(endpoints) | self._azure(endpoints)
+        environment |= self._coreweave(endpoints)
         endpoints["control"] = self._serve(control.handle, tls=False)
         return endpoints, environment, keys, token
 
@@ -166,6 +175,18 @@ class Lab:
         account = Account(AZURE_TENANT, AZURE_SUBSCRIPTION, AZURE_CLIENT, secrets.token_urlsafe(30))
         endpoints["azure"] = self._serve(azure.create(self.world, account))
         return {"AZURE_CLIENT_SECRET": account.client_secret}
+
+    def _coreweave(self, endpoints: dict[str, str]) -> dict[str, str]:
+        """A cluster's Kubernetes API with a token and a kubeconfig; and the price list of today, for there is no API."""
+        token = f"CW-SECRET-{secrets.token_hex(16)}"
+        endpoints["coreweave"] = self._serve(coreweave.create(self.world, CLUSTER_ZONE, token))
+        prices = {key: self.world.price(key) for key in self.world.pools}
+        (self.folder / PRICE_FILE).write_text(price_file(to_iso(self.world.start_s * 1000)[:10], prices))
+        kubeconfig = self.folder / KUBECONFIG
+        kubeconfig.touch(mode=0o600)
+        ca_pem = self._authority.ca_file.read_bytes()
+        kubeconfig.write_text(coreweave.kubeconfig(endpoints["coreweave"], ca_pem, token))
+        return {"COREWEAVE_API_TOKEN": token}
 
     def _s3_info(self) -> dict[str, str] | None:
         if self._s3 is None:

@@ -28,6 +28,7 @@ CLOUDS: Mapping[str, Cloud] = {
     "aws": Cloud("providers.aws.provider", "providers.aws.settings"),
     "azure": Cloud("providers.azure.source", "providers.azure.settings", rents=False),
     "gcp": Cloud("providers.gcp.provider", "providers.gcp.settings"),
+    "coreweave": Cloud("providers.coreweave.source", "providers.coreweave.settings", rents=False),
     "lambda": Cloud("providers.lambda_cloud.source", "providers.lambda_cloud.settings", rents=False),
     "local": Cloud("providers.local.provider", "providers.local.settings"),
 }

@@ -16,6 +16,7 @@ from broker.policy.load import mistakes
 from broker.settings import CloudSection, Settings
 from providers.aws.settings import AwsOptions
 from providers.azure.settings import AzureOptions
+from providers.coreweave.settings import CoreWeaveOptions
 from providers.gcp.settings import GcpOptions
 from providers.lambda_cloud.settings import LambdaOptions
 from providers.local.settings import LocalOptions
@@ -130,6 +131,7 @@ OPTIONS = {
     "aws": (AwsOptions, {"regions": ["us-east-1"], "image_id": "ami-1"}),
     "azure": (AzureOptions, {"regions": ["eastus"]}),
     "gcp": (GcpOptions, {"project": "p", "regions": ["us-central1"], "image": "i"}),
+    "coreweave": (CoreWeaveOptions, {}),
     "lambda": (LambdaOptions, {}),
     "local": (LocalOptions, {"dir": "/x", "gpu": "L4-24GB", "price_usd_h": 1}),
 }

@@ -12,6 +12,7 @@ from lab import broker_config, ctl
 from lab.control import Control
 from lab.machines import CreateRequest
 from lab.serving import HttpServer
+from lab.sold import coreweave
 from lab.world import World
 from providers.registry import vendor_endpoints
 from tests.clocks import ManualClock
@@ -118,14 +119,17 @@ def test_without_a_lab_it_says_how_to_start_one(
 def info(tmp_path: Path) -> dict[str, Any]:
     url = "https://127.0.0.1:1234"
     (tmp_path / "ca.pem").touch()
+    prices = {listing.key: listing.price_micro_usd_h for listing in coreweave.listings()}
+    (tmp_path / "prices.yaml").write_text(coreweave.price_file("2026-11-30", prices))
     names = ["s3", "aws_ec2", "aws_pricing", "aws_sts", "aws_service_quotas"]
-    names += ["gcp_compute", "gcp_billing", "lambda", "azure"]
+    names += ["gcp_compute", "gcp_billing", "lambda", "azure", "coreweave"]
     return {
         "rate": 20.0,
         "anchor": "2026-11-30T10:00:00.250Z",
         "endpoints": dict.fromkeys(names, url),
         "ca_file": str(tmp_path / "ca.pem"),
         "azure": dict.fromkeys(("tenant", "subscription", "client"), "a2000000-0000-4000-8000-000000000001"),
+        "coreweave": {"zone": coreweave.CLUSTER_ZONE, "price_file": str(tmp_path / "prices.yaml")},
         "gcp": {"project": "broker-lab"},
         "s3": {"access_key": "key", "secret_key": "it's secret", "bucket": "checkpoints"},
         "env": {"AWS_DEFAULT_REGION": "us-east-1"},

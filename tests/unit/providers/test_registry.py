@@ -14,15 +14,23 @@ AWS = {"regions": ["us-east-1"], "image_id": "ami-0123"}
 GCP = {"project": "p", "regions": ["us-central1"], "image": "projects/p/global/images/i"}
 LOCAL = {"dir": "/var/lib/broker-nodes", "gpu": "L4-24GB", "price_usd_h": 0.12}
 AZURE = {"regions": ["eastus"]}
-GOOD: dict[str, dict[str, Any]] = {"aws": AWS, "azure": AZURE, "gcp": GCP, "lambda": {}, "local": LOCAL}
+GOOD: dict[str, dict[str, Any]] = {
+    "aws": AWS,
+    "azure": AZURE,
+    "coreweave": {},
+    "gcp": GCP,
+    "lambda": {},
+    "local": LOCAL,
+}
 
 
 def test_importing_the_registry_imports_no_sdk() -> None:
     code = (
         "import sys, providers.registry as r;"
         f"r.vendor_endpoints('aws', {AWS!r}); r.vendor_endpoints('gcp', {GCP!r});"
-        f"r.vendor_endpoints('azure', {AZURE!r});"
-        "sys.exit(any(m.split('.')[0] in ('boto3', 'botocore', 'google', 'azure') for m in sys.modules))"
+        f"r.vendor_endpoints('azure', {AZURE!r}); r.vendor_endpoints('coreweave', {{}});"
+        "sdks = {'boto3', 'botocore', 'google', 'azure', 'kubernetes'};"
+        "sys.exit(any(m.split('.')[0] in sdks for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -43,7 +51,13 @@ def test_only_a_cloud_that_rents_is_opened_for_renting(cloud: str) -> None:
 
 @pytest.mark.parametrize("cloud", sorted(CLOUDS))
 def test_a_misspelt_key_is_named_with_a_suggestion(cloud: str) -> None:
-    keys = {"aws": "regoins", "azure": "regoins", "gcp": "proejct", "lambda": "api_key_evn"}
+    keys = {
+        "aws": "regoins",
+        "azure": "regoins",
+        "gcp": "proejct",
+        "lambda": "api_key_evn",
+        "coreweave": "znoes",
+    }
     key = keys.get(cloud, "prize_usd_h")
     with pytest.raises(SettingsError) as caught:
         open_source(cloud, GOOD[cloud] | {key: ["x"]}, ManualClock(), "broker-lab1")
