@@ -53,7 +53,9 @@ def doubt_price(offer: Offer, price_micro_usd_h: int, last_micro_usd_h: int | No
         return ""
     spot = offer.market is Market.SPOT
     low, high = _band_micro_usd_h(offer, _SPOT_REACH if spot else _ON_DEMAND_REACH)
-    if not low <= price_micro_usd_h <= high:
+    # What was outside before has been confirmed there.
+    was_outside = last_micro_usd_h is not None and not low <= last_micro_usd_h <= high
+    if not was_outside and not low <= price_micro_usd_h <= high:
         return (
             f"{format_usd(price_micro_usd_h)}/h is outside what {offer.gpus} x {offer.gpu} {offer.market} can cost, "
             f"{format_usd(low)} to {format_usd(high)}"

@@ -35,6 +35,7 @@ class Doubt:
         reason: Why, for people.
         reserve: What is held against it; None when it is no price.
         since_ms: Start of the first poll in a row that read this very price.
+        before_micro_usd_h: The price that held before without reserve, where one is believed with reserve.
         quote: What it is believed as, when it counts as a price already and only moves nobody.
     """
 
@@ -42,21 +43,20 @@ class Doubt:
     reason: str
     reserve: Reserve | None = None
     since_ms: int = 0
+    before_micro_usd_h: int | None = None
     quote: Quote | None = None
 
     def row(self, observed_at_ms: int) -> Quarantined:
         """As it is kept, after a poll that began then."""
         held = self.reserve
-        if held is None:
-            return Quarantined(self.raw, self.reason, observed_at_ms, observed_at_ms, 1)
         return Quarantined(
             self.raw,
             self.reason,
-            self.since_ms,
+            self.since_ms if held else observed_at_ms,
             observed_at_ms,
-            held.polls,
-            held.polls_needed,
-            held.before_micro_usd_h,
+            held.polls if held else 1,
+            held.polls_needed if held else None,
+            self.before_micro_usd_h,
         )
 
 
@@ -100,7 +100,7 @@ def judge(
         return Doubt(raw, f"unknown GPU {raw.offer.gpu!r}")
     if raw.offer.gpus < 1:
         return Doubt(raw, f"{raw.offer.gpus} GPUs")
-    since_ms = pending.since_ms(price, observed_at_ms) if pending else observed_at_ms
+    since_ms = _since_ms(pending, price, observed_at_ms)
     effective_at_ms = raw.effective_at_ms
     if effective_at_ms is None:
         unchanged = last is not None and last.price_micro_usd_h == price
@@ -112,7 +112,7 @@ def judge(
     held = _held(quote, last, pending, on_demand_micro_usd_h)
     if held is None or second_source or _is_second_source(quote, pending):
         return quote
-    return Doubt(raw, held.reason, held, since_ms, quote if held.is_price else None)
+    return Doubt(raw, held.reason, held, since_ms, held.before_micro_usd_h, quote if held.is_price else None)
 
 
 def sift(
@@ -130,26 +130,25 @@ def sift(
     on_demand: dict[str, Quote] = {}
     # On-demand first: what spot is compared with may have come back to the right meter in this very poll.
     for key in sorted(by_offer, key=_is_spot):
-        *older, newest = sorted(by_offer[key], key=lambda raw: _order(raw, observed_at_ms))
+        *older, newest = _in_order(by_offer[key], observed_at_ms)
         before = last.get(key)
         quotes += _history(older, newest, observed_at_ms, before)
-        rival = next((raw for raw in older if _contradicts(raw, newest)), None)
-        if rival is not None:
-            doubts[key] = Doubt(newest, f"two prices at once: {rival.price_text} and {newest.price_text}")
-            continue
         waiting = pending.get(key)
-        beside = _beside(newest.offer, on_demand, last)
-        verdict = judge(
-            newest, observed_at_ms, before, waiting, beside, bool(older) and _is_said_elsewhere(newest, older)
+        verdict = _contested(newest, older) or judge(
+            newest,
+            observed_at_ms,
+            before,
+            waiting,
+            _beside(newest.offer, on_demand, last),
+            bool(older) and _is_said_elsewhere(newest, older),
         )
         quote = verdict.quote if isinstance(verdict, Doubt) else verdict
         if quote is not None:
-            since_ms = (
-                waiting.since_ms(quote.price_micro_usd_h, observed_at_ms) if waiting else observed_at_ms
+            quotes.append(
+                _current(quote, before, _since_ms(waiting, quote.price_micro_usd_h, observed_at_ms))
             )
-            quotes.append(_current(quote, before, since_ms))
         if isinstance(verdict, Doubt):
-            doubts[key] = verdict
+            doubts[key] = _still(verdict, waiting)
         elif has_two_meters(verdict.offer):
             on_demand[key] = verdict
     released = tuple(key for key in by_offer if key in pending and key not in doubts)
@@ -234,6 +233,8 @@ def _history(
     History out of order or out of band is not worth a quarantine; the newest reading is what counts. One that begins
     in our future, as our clock is behind, is no history: it would be dated as the newest is.
     """
+    if not older:
+        return
     began_ms = min(_start_ms(newest, observed_at_ms), observed_at_ms)
     for raw in older:
         past = judge(raw, observed_at_ms, before)
@@ -241,8 +242,22 @@ def _history(
             yield past
 
 
-def _contradicts(raw: RawQuote, newest: RawQuote) -> bool:
-    return raw.effective_at_ms == newest.effective_at_ms and price_of(raw) != price_of(newest)
+def _contested(newest: RawQuote, older: Sequence[RawQuote]) -> Doubt | None:
+    for raw in older:
+        if raw.effective_at_ms == newest.effective_at_ms and price_of(raw) != price_of(newest):
+            return Doubt(newest, f"two prices at once: {raw.price_text} and {newest.price_text}")
+    return None
+
+
+def _still(doubt: Doubt, waiting: Pending | None) -> Doubt:
+    """What is believed with reserve stays so, whatever is read in between."""
+    if doubt.reserve is not None or waiting is None:
+        return doubt
+    return replace(doubt, before_micro_usd_h=waiting.before_micro_usd_h)
+
+
+def _since_ms(pending: Pending | None, price_micro_usd_h: int, observed_at_ms: int) -> int:
+    return pending.since_ms(price_micro_usd_h, observed_at_ms) if pending else observed_at_ms
 
 
 def _current(quote: Quote, before: Quote | None, since_ms: int) -> Quote:
@@ -267,9 +282,17 @@ def _beside(offer: Offer, fresh: Mapping[str, Quote], last: Mapping[str, Quote])
     return quote.price_micro_usd_h if quote else None
 
 
-def _order(raw: RawQuote, observed_at_ms: int) -> tuple[int, str, str, str]:
+def _in_order(readings: list[RawQuote], observed_at_ms: int) -> list[RawQuote]:
     """The newest last; of what begins at one moment the order of arrival decides nothing."""
-    return _start_ms(raw, observed_at_ms), raw.source, raw.currency, raw.price_text
+    if len(readings) == 1:
+        return readings
+
+    def order(raw: RawQuote) -> tuple[int | str, ...]:
+        offer = raw.offer
+        shape = offer.gpu, offer.gpus, offer.vcpus
+        return _start_ms(raw, observed_at_ms), raw.source, raw.currency, raw.price_text, *shape
+
+    return sorted(readings, key=order)
 
 
 def _start_ms(raw: RawQuote, observed_at_ms: int) -> int:

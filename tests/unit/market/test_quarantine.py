@@ -1,4 +1,6 @@
+from collections import Counter
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,9 @@ from readings import MINUTE, NOW, ON_DEMAND, SPOT, quote, raw
 from broker.core.gpu import GPUS
 from broker.core.offer import Market, Offer, Quote, RawQuote
 from broker.market.bands import doubt_price
-from broker.market.quarantine import Doubt, Pending, judge, sift
+from broker.market.quarantine import Doubt, judge, pending_of, price_of, sift
+from broker.market.settling import Pending
+from broker.store.doubts import Quarantined
 
 OWNED = replace(SPOT, cloud="local", market=Market.OWNED)
 UNKNOWN = replace(SPOT, gpu="Radeon Graphics")
@@ -74,6 +78,22 @@ class TestConfirmation:
 
     def test_another_wild_price_does_not(self) -> None:
         assert isinstance(judge(raw("0.2"), NOW, quote(2), Pending(300_000, NOW - MINUTE)), Doubt)
+
+    def test_what_has_been_confirmed_is_not_doubted_again_nor_what_is_near_it(self) -> None:
+        outside = quote(0.15)
+        assert isinstance(judge(raw("0.15"), NOW, outside), Quote)
+        assert isinstance(judge(raw("0.14"), NOW, outside), Quote)
+        assert isinstance(judge(raw("0.02"), NOW, outside), Doubt)
+
+    def test_a_second_source_confirms(self) -> None:
+        pending = Pending(300_000, NOW - MINUTE, source="test")
+        assert isinstance(judge(replace(raw("0.3"), source="other"), NOW, quote(2), pending), Quote)
+        both = [raw("0.3"), replace(raw("0.3"), source="other")]
+        assert [q.price_micro_usd_h for q in sift(both, NOW, {SPOT.key: quote(2)}, {}).quotes] == [300_000]
+
+    def test_a_second_source_that_says_another_price_does_not(self) -> None:
+        readings = [raw("0.3"), replace(raw("0.2"), source="other")]
+        assert SPOT.key in sift(readings, NOW, {SPOT.key: quote(2)}, {}).doubts
 
     def test_the_same_poll_is_no_second_witness(self) -> None:
         assert isinstance(judge(raw("0.3"), NOW, quote(2), Pending(300_000, NOW)), Doubt)
@@ -143,6 +163,81 @@ def test_whatever_a_cloud_writes_a_quote_is_sound(
         assert verdict.offer.gpu in GPUS
     else:
         assert verdict.reason
+
+
+AZURE = Offer("azure", "eastus", "eastus", "NC40", Market.SPOT, "H100-NVL-94GB", 1, vcpus=40)
+PRICE_TEXTS = st.sampled_from(
+    ["2.19", "2.5", "2.50", "2.77", "6.98", "8.82", "0", "-1", "NaN", "900", "0.01"]
+)
+READINGS = st.lists(
+    st.builds(
+        RawQuote,
+        st.sampled_from(
+            [SPOT, ON_DEMAND, AZURE, replace(AZURE, market=Market.ON_DEMAND), replace(AZURE, gpu="H900")]
+        ),
+        PRICE_TEXTS,
+        st.sampled_from(["USD", "EUR"]),
+        st.none() | st.integers(NOW - 9, NOW + 9),
+        st.sampled_from(["list", "sheet"]),
+    ),
+    max_size=8,
+)
+BEFORE = st.lists(READINGS, max_size=3)
+
+
+def after(polls: list[list[RawQuote]]) -> tuple[dict[str, Quote], dict[str, Quarantined]]:
+    """What is believed and what is doubted after some polls."""
+    last: dict[str, Quote] = {}
+    rows: dict[str, Quarantined] = {}
+    for poll, readings in enumerate(polls):
+        sifted = sift(readings, NOW + poll * MINUTE, last, pending_of(rows))
+        newest = sorted(sifted.quotes, key=lambda q: (q.effective_at_ms, q.observed_at_ms))
+        last |= {q.offer.key: q for q in newest}
+        rows |= {key: doubt.row(NOW + poll * MINUTE) for key, doubt in sifted.doubts.items()}
+        for key in sifted.released:
+            del rows[key]
+    return last, rows
+
+
+@settings(deadline=None)
+@given(BEFORE, READINGS)
+def test_what_is_believed_is_a_positive_price_in_dollars_that_was_read(
+    before: list[list[RawQuote]], readings: list[RawQuote]
+) -> None:
+    last, rows = after(before)
+    sifted = sift(readings, NOW + 9 * MINUTE, last, pending_of(rows))
+    dollars = {(r.offer.key, price_of(r)) for r in readings if r.currency == "USD" and r.offer.gpu in GPUS}
+    for q in sifted.quotes:
+        assert q.price_micro_usd_h > 0
+        assert (q.offer.key, q.price_micro_usd_h) in dollars
+    alone = Counter(r.offer.key for r in readings)
+    for key, doubt in sifted.doubts.items():
+        if doubt.quote is None and alone[key] == 1:
+            assert key not in {q.offer.key for q in sifted.quotes}, "a doubted price is no price now"
+
+
+@settings(deadline=None)
+@given(BEFORE, READINGS, st.randoms(use_true_random=False))
+def test_the_order_in_which_a_list_is_read_does_not_matter(
+    before: list[list[RawQuote]], readings: list[RawQuote], random: Random
+) -> None:
+    last, rows = after(before)
+    shuffled = random.sample(readings, len(readings))
+    one, other = (sift(order, NOW + 9 * MINUTE, last, pending_of(rows)) for order in (readings, shuffled))
+    assert Counter(one.quotes) == Counter(other.quotes)
+    assert (dict(one.doubts), set(one.released)) == (dict(other.doubts), set(other.released))
+
+
+@settings(deadline=None)
+@given(BEFORE, READINGS)
+def test_every_offer_that_was_read_is_either_believed_or_doubted(
+    before: list[list[RawQuote]], readings: list[RawQuote]
+) -> None:
+    last, rows = after(before)
+    sifted = sift(readings, NOW + 9 * MINUTE, last, pending_of(rows))
+    believed = {q.offer.key for q in sifted.quotes}
+    assert {r.offer.key for r in readings} == believed | sifted.doubts.keys()
+    assert not set(sifted.released) & sifted.doubts.keys()
 
 
 @pytest.mark.parametrize(
