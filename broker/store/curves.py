@@ -23,6 +23,12 @@ _NEWEST = "ORDER BY p.effective_at_ms DESC, p.observed_at_ms DESC LIMIT :most"
 _INSIDE = f"{_POINTS} AND p.effective_at_ms >= :from_ms AND p.effective_at_ms < :to_ms {_NEWEST}"
 _BEFORE = f"{_POINTS} AND p.effective_at_ms < :from_ms {_NEWEST}"
 
+_OF_KEY = f"""\
+SELECT {_POINT}, {_OFFER} FROM offer o JOIN price_point p ON p.offer_id = o.id JOIN source s ON s.id = p.source_id
+WHERE o.key = :key AND p.effective_at_ms < :to_ms AND p.effective_at_ms >= coalesce(
+    (SELECT max(effective_at_ms) FROM price_point WHERE offer_id = o.id AND effective_at_ms < :from_ms), :from_ms)
+ORDER BY p.effective_at_ms, p.observed_at_ms"""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -92,6 +98,18 @@ def curve(connection: Connection, known: Known, from_ms: int, to_ms: int, most: 
     before = [] if cut else fetch(connection, _BEFORE, {"id": known.id, "from_ms": from_ms, "most": 1})
     rows = (*before, *reversed(inside[:most]))
     return Curve(known, tuple(Quote(known.offer, *row) for row in rows), cut)
+
+
+def points(connection: Connection, key: str, from_ms: int, to_ms: int) -> list[Quote]:
+    """All points with ``from_ms <= effective_at < to_ms`` of the offer with that key, and the last one before them."""
+    rows = fetch(connection, _OF_KEY, {"key": key, "from_ms": from_ms, "to_ms": to_ms})
+    if not rows:
+        return []
+    offer = _offer(rows[0][4:])
+    found = [Quote(offer, *row[:4]) for row in rows]
+    # The moment before has several points where it was corrected.
+    before = sum(quote.effective_at_ms < from_ms for quote in found)
+    return found[max(before - 1, 0) :]
 
 
 def _offer(columns: Sequence[Any]) -> Offer:

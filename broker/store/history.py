@@ -5,29 +5,26 @@ A price has two times: `effective_at`, by the cloud's word, and `observed_at`, o
 first, and a back-test may only know what had been observed.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from broker.core.availability import Availability, Signal
-from broker.core.offer import Market, Offer, Quote, RawQuote
-from broker.store.curves import Curve, Known, curve, known_offers
+from broker.core.offer import Market, Quote, RawQuote
+from broker.store.curves import Curve, Known, curve, known_offers, points
 from broker.store.doubts import Quarantined, keep, open_doubts
 from broker.store.engines import Engines, open_engines
 from broker.store.feeds import Polled, polled
 from broker.store.fetch import fetch
-from broker.store.ingest import OFFER_FIELDS, ingest
+from broker.store.ingest import ingest
 from broker.store.kept import Kept
 from broker.store.migrate import migrate
 from broker.store.offers import HeldOffers
-from broker.store.prices import HINT, OFFER, POLL, PRICE_POINT, QUARANTINE, SOURCE
-
-_MARKET = OFFER_FIELDS.index("market")
+from broker.store.prices import HINT, POLL, QUARANTINE
+from broker.store.prune import Pruned, prune
 
 
 class PollKind(StrEnum):
@@ -118,16 +115,8 @@ class HistoryStore:
         The first one therefore says what held at `from_ms`, where that is known. Two points of one moment are a
         price and its later correction; the later one holds.
         """
-        point = PRICE_POINT.c
-        query = _points().where(OFFER.c.key == offer_key)
-        inside = query.where(point.effective_at_ms >= from_ms, point.effective_at_ms < to_ms)
-        before = query.where(point.effective_at_ms < from_ms)
         with self._engines.reader.connect() as connection:
-            last = connection.execute(
-                before.order_by(point.effective_at_ms.desc(), point.observed_at_ms.desc()).limit(1)
-            ).all()
-            rest = connection.execute(inside.order_by(point.effective_at_ms, point.observed_at_ms)).all()
-        return [_quote(row) for row in (*last, *rest)]
+            return points(connection, offer_key, from_ms, to_ms)
 
     def offers(
         self,
@@ -180,6 +169,10 @@ class HistoryStore:
         """How each cloud's prices have been read; see `broker.store.feeds`."""
         with self._engines.reader.connect() as connection:
             return polled(connection, since_ms)
+
+    def prune(self, points_before_ms: int, polls_before_ms: int, keep_since_ms: Mapping[str, int]) -> Pruned:
+        """Take out what is old; see `broker.store.prune`."""
+        return prune(self._engines.writer, points_before_ms, polls_before_ms, keep_since_ms)
 
     # -- hints ----------------------------------------------------------------------------------------------------------
 
@@ -251,29 +244,6 @@ class HistoryStore:
             return open_doubts(connection)
 
 
-def _points() -> Select[Any]:
-    offer = [OFFER.c[name] for name in OFFER_FIELDS]
-    point = PRICE_POINT.c
-    times = point.effective_at_ms, point.observed_at_ms
-    return (
-        select(*offer, point.price_micro_usd_h, *times, SOURCE.c.name)
-        .join(OFFER, OFFER.c.id == point.offer_id)
-        .join(SOURCE, SOURCE.c.id == point.source_id)
-    )
-
-
 # Asked in every pass.
 _PRICES_NOW = "SELECT offer_id, price_micro_usd_h, effective_at_ms, observed_at_ms, source_id FROM price_now"
 _HINTS = "SELECT offer_key, signal, low, high, observed_at_ms, source FROM hint ORDER BY offer_key, signal"
-
-
-def _quote(row: Sequence[Any]) -> Quote:
-    return Quote(_offer(tuple(row[: len(OFFER_FIELDS)])), *row[len(OFFER_FIELDS) :])
-
-
-@lru_cache(maxsize=16_384)
-def _offer(columns: tuple[Any, ...]) -> Offer:
-    """Offers stay, and their prices change."""
-    shape = list(columns)
-    shape[_MARKET] = Market(shape[_MARKET])
-    return Offer(*shape)
