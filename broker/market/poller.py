@@ -37,7 +37,8 @@ class _Cloud:
         due: Set by the scheduler; the loop reads everything else anew when it wakes.
         busy: One poll at a time, whoever asks.
         failures: In a row.
-        not_before_ms: Wake-ups before this are let pass.
+        failed_at_ms: When the last poll failed, on our clock; wake-ups are let pass from then on ...
+        wait_ms: ... for so long.
         whole_at_ms: Start of the last whole poll.
     """
 
@@ -47,7 +48,8 @@ class _Cloud:
     due: asyncio.Event = field(default_factory=asyncio.Event)
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
     failures: int = 0
-    not_before_ms: int = 0
+    failed_at_ms: int = 0
+    wait_ms: int = 0
     whole_at_ms: int | None = None
 
     async def wake(self) -> None:
@@ -141,7 +143,8 @@ class Poller:
         while True:
             await cloud.due.wait()
             cloud.due.clear()
-            if self._clock.now_ms() >= cloud.not_before_ms:
+            # A failure that is still to come was noted before the clock was set back, and holds nothing up.
+            if not 0 <= self._clock.now_ms() - cloud.failed_at_ms < cloud.wait_ms:
                 try:
                     await self.poll_now(name)
                 except DiskFull as error:
@@ -163,7 +166,7 @@ class Poller:
             log.exception("poll.failed", cloud=name)
             return await self._failed(name, cloud, started_at_ms, error)
         poll, doubts = await asyncio.to_thread(self._take_in, name, raws, started_at_ms)
-        cloud.failures, cloud.not_before_ms, cloud.whole_at_ms = 0, 0, started_at_ms
+        cloud.failures, cloud.wait_ms, cloud.whole_at_ms = 0, 0, started_at_ms
         log.info(
             "poll.finished",
             cloud=name,
@@ -180,7 +183,7 @@ class Poller:
         wait_s = cloud.interval_s * (min(2 ** (cloud.failures - 1), _BACKOFF_MAX) - 0.5)
         if isinstance(error, Throttled) and error.retry_after_s is not None:
             wait_s = max(wait_s, error.retry_after_s * self._clock.rate)
-        cloud.not_before_ms = started_at_ms + round(wait_s * MS)
+        cloud.failed_at_ms, cloud.wait_ms = started_at_ms, round(wait_s * MS)
         text = str(error) or type(error).__name__
         poll = Poll(name, started_at_ms, self._clock.now_ms(), ok=False, error=text)
         await asyncio.to_thread(self._history.record_poll, poll)

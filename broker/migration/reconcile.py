@@ -55,7 +55,7 @@ class Reconciler:
     launch: Callable[[Node, Placement, Job], LaunchRequest]
     wake: Callable[[], None]
     _running: dict[Effect, asyncio.Task[None]] = field(default_factory=dict)
-    _not_before_ms: dict[Effect, int] = field(default_factory=dict)
+    _started_ms: dict[Effect, int] = field(default_factory=dict)
 
     def one_pass(self) -> int:
         """Plan, commit, and start what is to be done outside. Returns how much there was to change or do."""
@@ -105,10 +105,14 @@ class Reconciler:
     def _start(self, effect: Effect) -> int:
         """Start an effect unless it is under way or was tried a moment ago."""
         now_ms = self.clock.now_ms()
-        if effect in self._running or now_ms < self._not_before_ms.get(effect, 0):
+        if effect in self._running:
             return 0
         pause_s = self.rules.find_every_s if isinstance(effect, FindNode) else RETRY_S
-        self._not_before_ms[effect] = now_ms + round(pause_s * 1000)
+        started_ms = self._started_ms.get(effect)
+        # A start that is still to come was noted before the clock was set back: waiting for it would leave us blind.
+        if started_ms is not None and 0 <= now_ms - started_ms < pause_s * 1000:
+            return 0
+        self._started_ms[effect] = now_ms
         task = asyncio.get_running_loop().create_task(self._perform(effect))
         self._running[effect] = task
         task.add_done_callback(lambda _: self._running.pop(effect, None))

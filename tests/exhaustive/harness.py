@@ -149,7 +149,7 @@ class Daemon:
 
     def remember(self, other: "Daemon") -> None:
         """Take over what `other` has in memory: between two turns, this is all of it."""
-        self.reconciler._not_before_ms = other.reconciler._not_before_ms.copy()
+        self.reconciler._started_ms = other.reconciler._started_ms.copy()
         self.decider._answered = other.decider._answered.copy()
         self.collector.sweeps = other.collector.sweeps.copy()
 

@@ -131,6 +131,7 @@ class SimCloud(WorldProvider):
             yield from self._exchange("create", request.token, lambda late: None)
             raise OutOfQuota("the quota is used up", self._random.choice(_SCOPES))
         dead = self._chaos.strikes(Kind.NEVER_BOOTS)
+        asked_s = self._loop.now_s
         try:
             machine = yield from self._exchange(
                 "create", request.token, lambda late: self._create(request, dead, late)
@@ -141,19 +142,23 @@ class SimCloud(WorldProvider):
             raise Invalid(str(error)) from error
         except lab.NameTaken as error:
             raise UnknownOutcome(str(error)) from error
-        self._truth.shown.add(request.token)
+        if self._heard(asked_s):
+            self._truth.shown.add(request.token)
         return self._node(machine)
 
     def find(self, token: str, region: str, zone: str) -> Steps[CloudNode | None]:  # type: ignore[override]
         asked_s = self._loop.now_s
         found, machine_id = yield from self._exchange("find", token, lambda late: self._find(token))
-        if found is not None:
+        if found is not None and self._heard(asked_s):
             self._truth.shown.add(token)
-        # An answer that comes after the caller has given up was never heard: it neither denies nor takes a denial back.
-        if machine_id is not None and self._loop.now_s - asked_s <= CALL_TIMEOUT_S:
+        if machine_id is not None and self._heard(asked_s):
             denied = self._truth.denied
             denied[machine_id] = denied.get(machine_id, 0) + 1 if found is None else 0
         return found
+
+    def _heard(self, asked_s: float) -> bool:
+        """An answer that comes after the caller has given up shows nothing and denies nothing."""
+        return self._loop.now_s - asked_s <= CALL_TIMEOUT_S
 
     def list_owned(self) -> Steps[list[CloudNode]]:  # type: ignore[override]
         listed = yield from self.list_tagged()
