@@ -24,8 +24,10 @@ from broker.core.model import Job, Node, Placement, PlacementState
 from broker.core.offer import Market, MarketSnapshot, Offer
 from broker.core.ports import Check, LaunchRequest
 from broker.core.tariff import BillingRule
+from broker.core.time import DAY_S
 from broker.market.overlay_file import OverlayFile
 from broker.market.poller import Poller
+from broker.market.retention import Retention
 from broker.market.snapshot import Snapshots
 from broker.migration.auditor import Auditor
 from broker.migration.blocking import Threads
@@ -94,6 +96,8 @@ class Daemon:
         self.tls = self._renew_tls()
         paid = Prices(self.history, self.billing_rule, lambda: self.overlay.overlay)
         self.snapshots = Snapshots(self.history, self.overlay, Spending(paid).micro_usd)
+        keep_s = settings.market.keep_history_s
+        self.retention = Retention(self.history, self.store, self.clock, keep_s)
         self.policies = PolicySet(settings.policies.dir)
         self.agent = build_agent()
         self.agent_sha256 = keep_agent(settings.agent_dir, self.agent)
@@ -148,6 +152,7 @@ class Daemon:
                 self._reconcile(),
                 self._collect(),
                 self._look_at_clouds(),
+                self.retention.run(),
             )
         ]
         scheduler.start()
@@ -181,6 +186,7 @@ class Daemon:
         timing, rate = self.settings.timing, self.clock.rate
         scheduler.add_job(self._woken.set, "interval", seconds=timing.reconcile_interval_s / rate)
         scheduler.add_job(self._collect_due.set, "interval", seconds=timing.collect_interval_s / rate)
+        scheduler.add_job(self.retention.due.set, "interval", seconds=DAY_S / rate)
         scheduler.add_job(self._reload_policies, "interval", seconds=POLICY_RELOAD_S)
         scheduler.add_job(self._reload_overlay, "interval", seconds=POLICY_RELOAD_S)
         return scheduler
