@@ -303,9 +303,11 @@ def test_a_call_waits_for_a_second_from_the_end_of_the_one_before() -> None:
     with pace.turn():
         assert time.slept == [0.75]
         time.now_s += 0.5
+    with pace.turn():
+        assert time.slept == [0.75, 1.0]
     time.now_s += 1.5
     with pace.turn():
-        assert time.slept == [0.75]
+        assert time.slept == [0.75, 1.0]
 
 
 def test_a_call_that_failed_counts() -> None:
