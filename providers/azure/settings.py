@@ -96,7 +96,7 @@ def parse(options: Mapping[str, Any]) -> AzureOptions:
     if missing:
         raise SettingsError(
             f"clouds.azure.subscription_id: an account needs {', '.join(missing)}",
-            hint="install the extra: pip install 'gpu-capacity-broker[azure]'",
+            hint="install the extra `azure`: pip install --constraint requirements.lock '.[azure]'",
         )
     return parsed
 
