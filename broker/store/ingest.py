@@ -15,7 +15,9 @@ from broker.store.prices import OFFER, PRICE_NOW, PRICE_POINT, SOURCE
 OFFER_FIELDS = tuple(field.name for field in fields(Offer))
 
 
-class _Now(NamedTuple):
+class Held(NamedTuple):
+    """A price that held, or holds: columns of `price_now` and `price_point`, in the order of time."""
+
     effective_at_ms: int
     observed_at_ms: int
     price_micro_usd_h: int
@@ -29,8 +31,8 @@ def ingest(connection: Connection, quotes: Iterable[Quote]) -> int:
     """Take quotes in; returns how many were changes of price. The caller owns the transaction."""
     batch = sorted(quotes, key=lambda quote: (quote.effective_at_ms, quote.observed_at_ms))
     offer_ids = _offer_ids(connection, batch)
-    source_ids = _source_ids(connection, {quote.source for quote in batch})
-    before = {row[0]: _Now(*row[1:]) for row in connection.execute(_SELECT_NOW)}
+    source_ids = source_ids_of(connection, {quote.source for quote in batch})
+    before = {row[0]: Held(*row[1:]) for row in connection.execute(_SELECT_NOW)}
     now = dict(before)
     late: dict[int, list[Quote]] = defaultdict(list)
     points: list[_Point] = []
@@ -40,9 +42,9 @@ def ingest(connection: Connection, quotes: Iterable[Quote]) -> int:
         current = now.get(offer_id)
         if current is not None and quote.effective_at_ms < current.effective_at_ms:
             late[offer_id].append(quote)
-        elif current is None or _is_point(quote, current):
+        elif current is None or is_point(quote, current):
             changes += current is None or quote.price_micro_usd_h != current.price_micro_usd_h
-            now[offer_id] = _Now(
+            now[offer_id] = Held(
                 quote.effective_at_ms, quote.observed_at_ms, quote.price_micro_usd_h, source_id
             )
             points.append((offer_id, *now[offer_id]))
@@ -57,7 +59,7 @@ def ingest(connection: Connection, quotes: Iterable[Quote]) -> int:
     return changes
 
 
-def _is_point(quote: Quote, held: _Now) -> bool:
+def is_point(quote: Quote, held: Held) -> bool:
     """Whether `quote` says more than `held`, the price as of its `effective_at`."""
     later = quote.effective_at_ms > held.effective_at_ms
     if quote.price_micro_usd_h == held.price_micro_usd_h:
@@ -74,15 +76,15 @@ def _late_points(
     """Points among `quotes`, which are in order of time, by what is known of that time; and how many are changes."""
     point = PRICE_POINT.c
     query = select(point.effective_at_ms, point.observed_at_ms, point.price_micro_usd_h, point.source_id)
-    known = sorted(_Now(*row) for row in connection.execute(query.where(point.offer_id == offer_id)))
+    known = sorted(Held(*row) for row in connection.execute(query.where(point.offer_id == offer_id)))
     new: list[_Point] = []
     changes = 0
     for quote in quotes:
         at = bisect_right(known, quote.effective_at_ms, key=lambda row: row.effective_at_ms)
-        if at and not _is_point(quote, known[at - 1]):
+        if at and not is_point(quote, known[at - 1]):
             continue
         changes += not at or known[at - 1].price_micro_usd_h != quote.price_micro_usd_h
-        entry = _Now(
+        entry = Held(
             quote.effective_at_ms, quote.observed_at_ms, quote.price_micro_usd_h, source_ids[quote.source]
         )
         insort(known, entry)
@@ -90,14 +92,14 @@ def _late_points(
     return new, changes
 
 
-def _write(connection: Connection, points: Sequence[_Point], now: dict[int, _Now]) -> None:
+def _write(connection: Connection, points: Sequence[_Point], now: dict[int, Held]) -> None:
     if points:
         names = [column.name for column in PRICE_POINT.columns]
         rows = [dict(zip(names, point, strict=True)) for point in points]
         connection.execute(insert(PRICE_POINT), rows)
     if now:
         write = upsert(PRICE_NOW)
-        changed = {name: write.excluded[name] for name in _Now._fields}
+        changed = {name: write.excluded[name] for name in Held._fields}
         rows = [{"offer_id": offer_id, **value._asdict()} for offer_id, value in now.items()]
         connection.execute(write.on_conflict_do_update(index_elements=["offer_id"], set_=changed), rows)
 
@@ -106,29 +108,30 @@ def _offer_ids(connection: Connection, batch: Sequence[Quote]) -> dict[str, int]
     """Ids by offer key; new offers get one, and an offer whose shape has changed keeps its own."""
     wanted = {quote.offer.key: quote.offer for quote in batch}
     known = {row.key: row for row in connection.execute(select(OFFER))}
-    fresh = [_offer_row(offer) for key, offer in wanted.items() if key not in known]
+    fresh = [offer_row(offer) for key, offer in wanted.items() if key not in known]
     if fresh:
         connection.execute(insert(OFFER), fresh)
     reshaped = [
-        _offer_row(offer)
+        offer_row(offer)
         for key, offer in wanted.items()
-        if key in known and known[key][2:] != tuple(_offer_row(offer).values())[1:]
+        if key in known and known[key][2:] != tuple(offer_row(offer).values())[1:]
     ]
     for row in reshaped:
         connection.execute(update(OFFER).where(OFFER.c.key == row["key"]).values(**row))
     if fresh or reshaped:
-        _count_up(connection)
+        count_up(connection)
     return {row.key: row.id for row in connection.execute(select(OFFER.c.key, OFFER.c.id))}
 
 
-def _count_up(connection: Connection) -> None:
+def count_up(connection: Connection) -> None:
     """For `broker.store.offers`: what is held of offers is old. The count lies in the file's header, so it commits, or
     does not, with the rows."""
     count = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
     connection.exec_driver_sql(f"PRAGMA user_version = {(count + 1) % 2**31}")
 
 
-def _offer_row(offer: Offer) -> dict[str, Any]:
+def offer_row(offer: Offer) -> dict[str, Any]:
+    """Columns of an offer, but its id."""
     return {
         "key": offer.key,
         **{name: getattr(offer, name) for name in OFFER_FIELDS},
@@ -136,7 +139,8 @@ def _offer_row(offer: Offer) -> dict[str, Any]:
     }
 
 
-def _source_ids(connection: Connection, names: set[str]) -> dict[str, int]:
+def source_ids_of(connection: Connection, names: set[str]) -> dict[str, int]:
+    """Ids by name; new sources get one."""
     known: dict[str, int] = {row.name: row.id for row in connection.execute(select(SOURCE))}
     if fresh := sorted(names - known.keys()):
         connection.execute(insert(SOURCE), [{"name": name} for name in fresh])
