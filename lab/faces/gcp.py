@@ -1,6 +1,7 @@
 """Google Cloud: Compute Engine v1, Cloud Billing v1 and the token end point on one HTTPS port.
 
-A request is found in Google's discovery documents, and refused when its query or body does not fit them.
+A request is found in Google's discovery documents, and refused when its query or body does not fit them. A throttled
+reply carries a ``Retry-After`` of the fault's seconds, when it has any.
 """
 
 import logging
@@ -10,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from lab.faces import DropConnection, Handler, Reply, Request
+from lab.faces.gcp_advice import Advice
 from lab.faces.gcp_billing import Billing
 from lab.faces.gcp_compute import Compute
 from lab.faces.gcp_discovery import Api, Method
@@ -33,7 +35,7 @@ def apis() -> tuple[Api, Api]:
 
 
 class Gcp:
-    """Authentication, faults and protocol; what the calls mean is in `gcp_compute` and `gcp_billing`."""
+    """Authentication, faults and protocol; what the calls mean is in `gcp_compute`, `gcp_advice`, `gcp_billing`."""
 
     def __init__(self, world: World, project: str, tokens: Tokens) -> None:
         self._world = world
@@ -42,6 +44,7 @@ class Gcp:
         self._apis = apis()
         self._operations: Mapping[str, Callable[[Call], dict[str, Any]]] = {
             **Compute(world, project).operations,
+            **Advice(world, project).operations,
             **Billing(world).operations,
         }
 
@@ -53,11 +56,16 @@ class Gcp:
             user = self._tokens.caller(request)
             for api in self._apis:
                 if found := api.find(request.method, request.path):
-                    return Reply.of_json(self._perform(self._call(api, *found, request, user)))
+                    call = self._call(api, *found, request, user)
+                    answer = self._perform(call)
+                    if call.fault is FaultKind.WRONG_SHAPE:
+                        answer = {key: {"surprise": True} for key in answer}
+                    return Reply.of_json(answer)
             raise GcpError(404, "notFound", f"{request.method} {request.path} is no method of these APIs")
         except GcpError as error:
             _log.info("%s %s: %s", request.method, request.path, error)
-            return Reply.of_json(error.document(), error.status)
+            reply = Reply.of_json(error.document(), error.status)
+            return Reply(reply.status, reply.body, {**reply.headers, **error.headers})
 
     def _call(self, api: Api, method: Method, path: dict[str, str], request: Request, user: str) -> Call:
         """The call, checked against the vendor's schema.
@@ -97,5 +105,7 @@ class Gcp:
         if fault.kind is FaultKind.SLOW:
             time.sleep(fault.seconds)
         if (error := refusal(call.operation, fault.kind)) is not None:
+            if fault.kind is FaultKind.THROTTLE and fault.seconds:
+                error.headers = {"Retry-After": f"{fault.seconds:g}"}
             raise error
         call.fault = fault.kind

@@ -28,6 +28,7 @@ class GcpError(Exception):
         self.status = status
         self.reason = reason
         self.message = message
+        self.headers: dict[str, str] = {}  # beside those of every reply
 
     def document(self) -> dict[str, Any]:
         """The body."""

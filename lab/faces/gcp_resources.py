@@ -49,7 +49,8 @@ def zone(project: str, name: str) -> dict[str, Any]:
 
 def region(project: str, name: str, zones: list[str]) -> dict[str, Any]:
     """``compute#region`` with some of its quotas."""
-    metrics = ("PREEMPTIBLE_NVIDIA_H100_GPUS", "NVIDIA_A100_GPUS", "PREEMPTIBLE_CPUS", "CPUS")
+    gpus = [f"{prefix}NVIDIA_{family}_GPUS" for family in ("L4", "A100") for prefix in ("", "PREEMPTIBLE_")]
+    metrics = (*gpus, "PREEMPTIBLE_NVIDIA_H100_GPUS", "PREEMPTIBLE_CPUS", "CPUS")
     return {
         "kind": "compute#region",
         "id": number(name),

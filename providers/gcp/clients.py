@@ -63,6 +63,11 @@ class Clients:
         return self._compute("regions", compute_v1.RegionsClient)
 
     @property
+    def advice(self) -> Any:
+        """``advice``: the Capacity Advisor."""
+        return self._compute("advice", compute_v1.AdviceClient)
+
+    @property
     def catalogue(self) -> Any:
         """``services.skus`` of Cloud Billing."""
 

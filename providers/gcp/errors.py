@@ -92,6 +92,8 @@ def from_reply(error: api.GoogleAPICallError, doing: str, *, creating: bool = Fa
     entries = [entry for entry in error.errors if isinstance(entry, dict)]
     refusals = [Refusal(str(entry.get("reason", "")), str(entry.get("message", ""))) for entry in entries]
     known = classify(refusals, text)
+    if isinstance(known, Throttled):
+        return Throttled(text, _retry_after_s(error))
     if known is not None:
         return known
     if status == 429:

@@ -1,8 +1,7 @@
 """Compute Engine as a `Provider`."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from google.api_core import exceptions as api
@@ -13,7 +12,6 @@ from broker.core.errors import (
     Denied,
     Invalid,
     ProviderDown,
-    ProviderError,
     SettingsError,
     Throttled,
     UnknownOutcome,
@@ -23,8 +21,11 @@ from broker.core.money import micro_usd
 from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, Clock, CloudNode, LaunchRequest
 from broker.core.tariff import BillingRule
+from providers.gcp.advice import Advisor
+from providers.gcp.checks import Checks
 from providers.gcp.clients import Clients
 from providers.gcp.errors import Refusal, from_operation, translated
+from providers.gcp.hints import Hints
 from providers.gcp.nodes import (
     LABEL_INSTALLATION,
     LABEL_REQUEST,
@@ -35,6 +36,7 @@ from providers.gcp.nodes import (
 )
 from providers.gcp.prices import Prices
 from providers.gcp.settings import GcpOptions, parse
+from providers.gcp.tariff import billing_rule, egress_rule
 
 _FIRST_POLL_S = 0.2
 _SLOWEST_POLL_S = 2.0
@@ -59,19 +61,26 @@ class GcpProvider:
         self._options = options
         self._installation_id = installation_id
         self._clients = Clients(options)
-        self._prices = Prices(options, self._clients, clock)
+        self._advisor = Advisor(options, self._clients, clock)
+        self._prices = Prices(options, self._clients, self._advisor, clock)
+        self._hints = Hints(self._advisor, clock)
+        self._checks = Checks(options, self._clients, self._advisor, self._prices)
+        self._egress = egress_rule(options)
 
     def quotes(self) -> list[RawQuote]:
         """Spot and on-demand prices of every configured region; all or nothing."""
         return self._prices.quotes()
 
-    def price_history(self, from_ms: int) -> Sequence[RawQuote]:
-        """Not read yet."""
-        return ()
+    def price_history(self, from_ms: int) -> Iterable[RawQuote]:
+        """Changes of spot price, where the project may read them: Google keeps those of a year."""
+        return self._prices.history(from_ms)
 
     def availability(self) -> Sequence[Availability]:
-        """Not read yet."""
-        return ()
+        """How likely spot machines can be had, and how many of them are preempted, by zone."""
+        if not self._options.capacity_advice:
+            return []
+        offers = self._prices.spot_offers()
+        return self._hints.of((offer.key, offer.zone, offer.instance_type) for offer in offers)
 
     def create(self, request: LaunchRequest) -> CloudNode:
         """One instance, named by the token; ``requestId`` is derived from it. Waits until it is decided.
@@ -141,32 +150,20 @@ class GcpProvider:
                     raise
 
     def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
-        """By place: same zone free, other zone, other region, internet."""
-        options = self._options
-        if to_offer is None or to_offer.cloud != self.cloud:
-            return micro_usd(options.egress_internet_usd_gib)
-        if to_offer.region != from_offer.region:
-            return micro_usd(options.egress_region_usd_gib)
-        return 0 if to_offer.zone == from_offer.zone else micro_usd(options.egress_zone_usd_gib)
+        """By place: same zone free, other zone, other region, other continent, internet."""
+        return self._egress.micro_usd_per_gib(from_offer, to_offer)
 
     def billing_rule(self, market: Market) -> BillingRule:
-        """By the second, a minute at least; a preempted machine pays for what it ran."""
-        return BillingRule(
-            unit_s=1, minimum_s=60, source="cloud.google.com/compute/vm-instance-pricing, 2026-11"
-        )
+        """See `providers.gcp.tariff`."""
+        return billing_rule(market)
 
     def disk_micro_usd_per_gib_month(self, region: str) -> int:
         """Of the boot disk's type."""
         return micro_usd(self._options.disk_usd_gib_month)
 
     def check(self) -> Sequence[Check]:
-        """Credentials; for each region whether we may read it; whether we may list our instances."""
-        checks = [_checked("gcp: credentials", self._clients.account)]
-        checks += [
-            _checked(f"gcp: {region}", partial(self._zones, region)) for region in self._options.regions
-        ]
-        checks.append(_checked("gcp: list instances", lambda: f"{len(self.list_owned())} of ours"))
-        return checks
+        """Credentials, rights, advice, quotas."""
+        return self._checks.all(lambda: len(self.list_owned()))
 
     def _list(self, accepted: str) -> list[CloudNode]:
         asked = compute_v1.AggregatedListInstancesRequest(
@@ -225,22 +222,9 @@ class GcpProvider:
             except api.NotFound:
                 return None
 
-    def _zones(self, region: str) -> str:
-        asked = compute_v1.GetRegionRequest(project=self._options.project, region=region)
-        with translated(f"reading region {region}"):
-            answer = self._clients.regions.get(asked, **self._clients.call)
-        return ", ".join(url.rpartition("/")[2] for url in answer.zones)
-
 
 def _is_under_way(error: api.GoogleAPICallError) -> bool:
     """Whether a delete was refused because one is at work already."""
     return any(
         isinstance(entry, dict) and entry.get("reason") == "resourceNotReady" for entry in error.errors
     )
-
-
-def _checked(name: str, ask: Callable[[], str]) -> Check:
-    try:
-        return Check(name, True, ask())
-    except ProviderError as error:
-        return Check(name, False, str(error))

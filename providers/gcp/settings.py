@@ -46,6 +46,10 @@ class GcpOptions(Options):
     endpoint_billing: str | None = Field(
         default=None, description="URL instead of the vendor's Cloud Billing"
     )
+    capacity_advice: bool = Field(
+        default=True,
+        description="whether the Capacity Advisor is asked for spot prices, preemption and obtainability",
+    )
     timeout_s: float = Field(default=30.0, gt=0, le=300, description="of one call, real time")
     create_wait_s: float = Field(
         default=60.0, gt=0, le=600, description="for a create to be decided, real time"
@@ -54,7 +58,12 @@ class GcpOptions(Options):
         default=Decimal("0.10"), ge=0, description="boot disk, per GiB and month"
     )
     egress_internet_usd_gib: Decimal = Field(default=Decimal("0.12"), ge=0, description="to the internet")
-    egress_region_usd_gib: Decimal = Field(default=Decimal("0.02"), ge=0, description="to another region")
+    egress_region_usd_gib: Decimal = Field(
+        default=Decimal("0.02"), ge=0, description="to another region of the continent"
+    )
+    egress_area_usd_gib: Decimal = Field(
+        default=Decimal("0.08"), ge=0, description="to a region of another continent"
+    )
     egress_zone_usd_gib: Decimal = Field(default=Decimal("0.01"), ge=0, description="between zones")
 
 

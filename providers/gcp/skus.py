@@ -132,8 +132,9 @@ def _price(sku: Any, now_ms: int, unit: str) -> PartPrice | None:
     ]
     if not begun or begun[-1].pricing_expression.usage_unit != unit:
         return None
-    # Tiers ascend; a first one that is free is an allowance of the whole billing account, not our price.
-    for tier in begun[-1].pricing_expression.tiered_rates:
+    # A first tier that is free is an allowance of the whole billing account, not our price; a later one that is
+    # cheaper is for those who use more than anybody can be sure of.
+    for tier in sorted(begun[-1].pricing_expression.tiered_rates, key=lambda rate: rate.start_usage_amount):
         amount = Decimal(tier.unit_price.units) + Decimal(tier.unit_price.nanos) / 10**9
         if amount:
             hourly = amount / _MONTH_HOURS if unit == "GiBy.mo" else amount

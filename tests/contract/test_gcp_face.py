@@ -95,6 +95,82 @@ def test_googles_own_client_reads_the_price_list_page_by_page(outside: Callable[
     assert usages == {"OnDemand", "Preemptible", "Commit1Yr"}
 
 
+def advised(outside: Callable[[str, str], Any], **changes: Any) -> Any:
+    body = {
+        "types": ["PRICE", "PREEMPTION"],
+        "instanceProperties": {
+            "machineType": "g2-standard-4",
+            "scheduling": {"provisioningModel": "SPOT"},
+        },
+    }
+    advice = outside("compute", "v1").advice()
+    return advice.capacityHistory(project=PROJECT, region="us-central1", body=body | changes).execute()
+
+
+def test_googles_own_client_reads_the_past_of_spot(
+    outside: Callable[[str, str], Any], gcp_cloud: Cloud
+) -> None:
+    assert gcp_cloud.truth is not None
+    gcp_cloud.clock.advance(3600)
+    gcp_cloud.truth.set_price("gcp/us-central1-a/g2-standard-4/spot", 250_000)
+    of_region = advised(outside)
+    assert of_region["location"].endswith("/regions/us-central1")
+    before, now = of_region["priceHistory"]
+    assert before["interval"]["endTime"] == now["interval"]["startTime"]
+    assert now["listPrice"] == {"currencyCode": "USD", "nanos": 250_000_000}  # no units: there are none
+    assert len(of_region["preemptionHistory"]) == 30
+    of_zone = advised(outside, locationPolicy={"location": f"zones/{ZONE}"})
+    assert of_zone["location"].endswith(f"/zones/{ZONE}")
+    assert "priceHistory" not in of_zone
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"types": []},
+        {"types": ["COST"]},
+        {"instanceProperties": {"machineType": "g2-standard-4"}},
+        {
+            "instanceProperties": {
+                "machineType": "n1-standard-4",
+                "scheduling": {"provisioningModel": "SPOT"},
+            }
+        },
+    ],
+    ids=["no types", "unknown type", "not spot", "unknown machine"],
+)
+def test_a_wrong_question_about_the_past_is_refused(
+    outside: Callable[[str, str], Any], changes: dict[str, Any]
+) -> None:
+    with pytest.raises(HttpError) as caught:
+        advised(outside, **changes)
+    assert caught.value.resp.status == 400
+
+
+def test_googles_own_client_is_told_where_spot_can_be_had(
+    outside: Callable[[str, str], Any], gcp_cloud: Cloud
+) -> None:
+    assert gcp_cloud.truth is not None
+    gcp_cloud.truth.set_stock("gcp/us-central1-a/g2-standard-4/spot", 3)
+    body = {
+        "size": 2,
+        "instanceProperties": {"scheduling": {"provisioningModel": "SPOT"}},
+        "instanceFlexibilityPolicy": {"instanceSelections": {"any": {"machineTypes": ["g2-standard-4"]}}},
+    }
+
+    def best(**changes: Any) -> tuple[float, str]:
+        advice = outside("compute", "v1").advice()
+        answer = advice.capacity(project=PROJECT, region="us-central1", body=body | changes).execute()
+        (recommendation,) = answer["recommendations"]
+        (shard,) = recommendation["shards"]
+        return recommendation["scores"]["obtainability"], shard["zone"].rpartition("/")[2]
+
+    assert best() == (0.9, "us-central1-b")
+    here = {"distributionPolicy": {"zones": [{"zone": f"zones/{ZONE}"}], "targetShape": "ANY_SINGLE_ZONE"}}
+    assert best(**here) == (0.5, ZONE)
+    assert best(**here, size=4) == (0.1, ZONE)
+
+
 def test_lists_page_and_filter(outside: Callable[[str, str], Any]) -> None:
     instances, here = outside("compute", "v1").instances(), {"project": PROJECT, "zone": ZONE}
     for name in ("one", "two", "three"):

@@ -1,5 +1,6 @@
 """Google's words into ours: SKUs, errors, instances and operations."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -24,11 +25,13 @@ from broker.core.errors import (
 from broker.core.model import EndedBy
 from broker.core.offer import Market, Offer
 from broker.core.ports import CloudState, LaunchRequest
+from providers.gcp.checks import quotas
 from providers.gcp.errors import Refusal, from_operation, translated
 from providers.gcp.machines import MachineFacts, facts
 from providers.gcp.nodes import instance_of, node_from_operations, node_of, request_label
 from providers.gcp.settings import GcpOptions
 from providers.gcp.skus import machine_price, parts
+from providers.gcp.tariff import billing_rule, egress_rule
 
 NOW_MS = 1_796_032_800_000
 OFFER = Offer("gcp", "us-central1", "us-central1-a", "a3-highgpu-8g", Market.SPOT, "H100-SXM5-80GB", 8)
@@ -332,3 +335,38 @@ def test_a_stopped_instance_is_not_over_but_its_meter_is() -> None:
     node = node_of(stopped, "r", "z")
     assert (node.state, node.ended_by) == (CloudState.STOPPING, EndedBy.NODE)
     assert (node.billed_from_ms, node.ended_at_ms) == (BEGAN_MS + 10_000, BEGAN_MS + 3_600_000)
+
+
+def test_spot_says_what_is_not_confirmed_of_its_billing() -> None:
+    spot, on_demand = billing_rule(Market.SPOT), billing_rule(Market.ON_DEMAND)
+    assert (spot.unit_s, spot.minimum_s, spot.free_if_interrupted_within_s) == (1, 60, 0)
+    assert "first minute" in spot.unconfirmed
+    assert on_demand.unconfirmed == ""
+    assert "RUNNING" in on_demand.meter
+
+
+def test_egress_between_continents_is_dearer() -> None:
+    rule = egress_rule(OPTIONS)
+
+    def cost(region: str, zone: str) -> int:
+        return rule.micro_usd_per_gib(OFFER, replace(OFFER, region=region, zone=zone))
+
+    assert cost("us-central1", "us-central1-a") == 0
+    assert cost("us-central1", "us-central1-b") == 10_000
+    assert cost("us-east4", "us-east4-a") == cost("northamerica-northeast1", "x") == 20_000
+    assert cost("europe-west4", "europe-west4-a") == cost("asia-northeast1", "x") == 80_000
+    assert rule.micro_usd_per_gib(OFFER, None) == 120_000
+
+
+def test_quotas_of_gpus_are_told_and_none_at_all_is_not_well() -> None:
+    def quota(metric: str, limit: float, usage: float = 0) -> Any:
+        return compute_v1.Quota(metric=metric, limit=limit, usage=usage)
+
+    told = quotas(
+        "r", [quota("NVIDIA_L4_GPUS", 0), quota("PREEMPTIBLE_NVIDIA_L4_GPUS", 8, 3), quota("CPUS", 9)]
+    )
+    assert told.ok
+    assert "L4: 0 of 0 on demand, 3 of 8 spot" in told.detail
+    assert "CPUS" not in told.detail
+    assert quotas("r", [quota("NVIDIA_A100_80GB_GPUS", 0), quota("CPUS", 9)]).ok is None
+    assert quotas("r", []).ok is None
