@@ -109,6 +109,7 @@ def test_vendor_endpoints_are_those_that_are_not_redirected() -> None:
         "https://ec2.us-east-1.amazonaws.com",
         "https://api.pricing.us-east-1.amazonaws.com",
         "https://sts.us-east-1.amazonaws.com",
+        "https://servicequotas.us-east-1.amazonaws.com",
     ]
     redirected = {"endpoint_ec2": lab, "endpoint_pricing": lab, "endpoint_sts": lab}
     assert vendor_endpoints("aws", AWS | redirected) == []
