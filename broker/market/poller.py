@@ -52,6 +52,12 @@ class _Cloud:
     wait_ms: int = 0
     whole_at_ms: int | None = None
 
+    def may_be_asked(self, now_ms: int) -> bool:
+        """Not while it is left alone after a failure. One that is still to come was noted before the clock was set
+        back, and holds nothing up.
+        """
+        return not 0 <= now_ms - self.failed_at_ms < self.wait_ms
+
     async def wake(self) -> None:
         """Called by the scheduler on the event loop."""
         self.due.set()
@@ -143,8 +149,7 @@ class Poller:
         while True:
             await cloud.due.wait()
             cloud.due.clear()
-            # A failure that is still to come was noted before the clock was set back, and holds nothing up.
-            if not 0 <= self._clock.now_ms() - cloud.failed_at_ms < cloud.wait_ms:
+            if cloud.may_be_asked(self._clock.now_ms()):
                 try:
                     await self.poll_now(name)
                 except DiskFull as error:

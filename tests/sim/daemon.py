@@ -236,7 +236,7 @@ class SimDaemon:
         """The poller's own loop without the scheduler that wakes it."""
         state = self.poller._clouds[cloud]
         while True:
-            if self.clock.now_ms() >= state.not_before_ms:
+            if state.may_be_asked(self.clock.now_ms()):
                 await asyncio.sleep(self.around.chaos.random(f"poll/{cloud}").uniform(0.5, 5))
                 before = len(self.around.whole_polls[cloud])
                 await self.poller.poll_now(cloud)
