@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints
 
 from broker.core.errors import SettingsError
-from providers.options import ExistingFile, Options, parse_options
+from providers.options import ExistingFile, Options, SecretUrl, parse_options
 
 RETAIL = "https://prices.azure.com"
 ARM = "https://management.azure.com"
@@ -61,8 +61,8 @@ class AzureOptions(Options):
         default=300, description="shortest billed run in seconds; the sources disagree"
     )
     endpoint_retail: Endpoint = Field(default=RETAIL, description="URL instead of the vendor's price list")
-    endpoint_arm: Endpoint = Field(default=ARM, description="URL instead of the vendor's resource manager")
-    endpoint_login: Endpoint = Field(default=LOGIN, description="URL instead of the vendor's Entra ID")
+    endpoint_arm: SecretUrl = Field(default=ARM, description="URL instead of the vendor's resource manager")
+    endpoint_login: SecretUrl = Field(default=LOGIN, description="URL instead of the vendor's Entra ID")
     ca_file: ExistingFile | None = Field(default=None, description="CA bundle for the endpoints")
     connect_timeout_s: float = Field(default=5.0, gt=0, le=60, description="of one call, real time")
     read_timeout_s: float = Field(default=30.0, gt=0, le=300, description="of one call, real time")

@@ -30,6 +30,8 @@ SCORE_SOURCE = "azure:placement_score"
 _SIZES_AGE_MS = DAY_S * MS
 _EVICTIONS_AGE_MS = HOUR_S * MS
 _SCORES_AGE_MS = 30 * MINUTE_S * MS
+# An account that does not answer would cost each region of each poll its time-out.
+_REST_MS = 10 * MINUTE_S * MS
 
 T = TypeVar("T")
 
@@ -64,6 +66,7 @@ class AzurePrices:
         self._retail = RetailPrices(options, clients)
         self._egress = egress_rule(options)
         self._answers: dict[str, _Kept] = {}
+        self._rests_until_ms = 0
 
     def quotes(self) -> list[RawQuote]:
         """Every price of a size with whole GPUs; all or nothing.
@@ -192,11 +195,13 @@ class AzurePrices:
         if self._options.subscription_id is None:
             return {}
         key = f"sizes/{region}"
-        try:
-            return self._kept(key, _SIZES_AGE_MS, lambda _: skus.sizes(self._clients, region))
-        except ProviderError:
-            kept = self._answers.get(key)
-            return kept.value if kept else {}
+        if self._clock.now_ms() >= self._rests_until_ms:
+            try:
+                return self._kept(key, _SIZES_AGE_MS, lambda _: skus.sizes(self._clients, region))
+            except ProviderError:
+                self._rests_until_ms = self._clock.now_ms() + _REST_MS
+        kept = self._answers.get(key)
+        return kept.value if kept else {}
 
     def _kept(self, key: str, age_ms: int, ask: Callable[[int], T]) -> T:
         """The last answer while it is young enough, else a new one."""

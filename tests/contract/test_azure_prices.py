@@ -615,12 +615,18 @@ def test_prices_do_not_wait_for_an_account_that_is_refused(
 ) -> None:
     cloud.fault(FaultKind.EXPIRED, "Token", count=None)
     assert len(cloud.source.quotes()) == 24
+    assert len(cloud.face.asked("/token")) == 1, "one region's time-out is enough"
     with pytest.raises(Denied, match=r"AADSTS7000222.*the secret's date in the app registration"):
         cloud.source.availability()
     with pytest.raises(Denied):
         cloud.source.price_history(0)
     cloud.world.faults.clear()
     assert cloud.source.availability()
+    by_size = {quote.offer.instance_type: quote.offer.gpus for quote in cloud.source.quotes()}
+    assert by_size["Standard_ND96isrf_H200_v5"] == 0, "the account rests"
+    cloud.clock.advance(600)
+    by_size = {quote.offer.instance_type: quote.offer.gpus for quote in cloud.source.quotes()}
+    assert by_size["Standard_ND96isrf_H200_v5"] == 8
 
 
 @pytest.mark.parametrize(

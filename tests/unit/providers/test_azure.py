@@ -156,6 +156,8 @@ def test_when_to_come_back(headers: dict[str, str], seconds: float | None) -> No
         ({"billing_minimum": 90}, "billing_minimum"),
         ({"endpoint_retail": "prices.azure.com"}, "endpoint_retail"),
         ({"endpoint_arm": "ftp://x"}, "endpoint_arm"),
+        ({"endpoint_arm": "http://proxy.example"}, "endpoint_arm"),
+        ({"endpoint_login": "http://proxy.example"}, "endpoint_login"),
         ({"regions": ["eastus' or 1 eq 1"]}, "regions"),
         ({"regions": ["East US"]}, "regions"),
     ],
