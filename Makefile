@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SEED ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-slow exhaustive sim sim-replay mutants mutation crash check format lock docs clean
+.PHONY: setup demo test test-fast test-slow exhaustive sim sim-replay mutants mutation crash bench check format lock docs clean
 
 setup: $(READY)
 
@@ -49,6 +49,9 @@ mutation: $(READY)
 
 crash: $(READY)
 	@$(BIN)/python -m tests.crash --kills $(or $(KILLS),50) $(if $(SEED),--seed $(SEED))
+
+bench: $(READY)
+	@$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(SKY_CATALOGS),--sky-catalogs $(SKY_CATALOGS))
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,0 +1,1 @@
+"""How fast the broker is, beside programs that answer the same question. See README.md."""
