@@ -10,7 +10,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from broker.core.errors import Denied, OutOfCapacity, OutOfQuota, ProviderError
+from broker.core.errors import Denied, Invalid, OutOfCapacity, OutOfQuota, ProviderError
 from broker.core.offer import Market
 from broker.core.ports import Check, LaunchRequest
 from providers.aws.catalogue import Catalogue, Catalogues
@@ -83,6 +83,12 @@ class Checks:
         return f"allowed in {', '.join(self._options.regions)}"
 
     def _region(self, region: str) -> list[Check]:
+        try:
+            return self._lines_of(region)
+        except Exception as error:  # noqa: BLE001 - a check never raises
+            return [Check(f"aws: {region}", False, f"could not be checked: {error!r}")]
+
+    def _lines_of(self, region: str) -> list[Check]:
         image = self._options.image_in(region)
         detail = f"{image}, not looked up" if image else f"none; add {region} to clouds.aws.image_id"
         lines = [Check(f"aws: {region}: image", None if image else False, detail)]
@@ -101,7 +107,7 @@ class Checks:
             (kind.vcpus, name) for name, kind in catalogue.types.items() if catalogue.zones.get(name)
         )
         if not sold:
-            return "nothing that is configured is sold here"
+            raise Invalid("aws: nothing of clouds.aws.instance_types is sold here")
         name = sold[0][1]
         offer = catalogue.offer(name, catalogue.zones[name][0], Market.ON_DEMAND)
         request = LaunchRequest("bk-check", offer, "#!/bin/sh\n", self._installation_id, event_seq=0)
@@ -140,12 +146,14 @@ class Checks:
                     quota = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]
             except Denied:
                 return None, "not allowed to look: servicequotas:GetServiceQuota"
+            except Invalid:
+                continue  # a code that is not, or no longer, that of a quota here
             except ProviderError as error:
                 told.append(f"{code}: {error}")
             else:
                 limits.append(quota["Value"])
                 told.append(f"{quota['QuotaName']}: {quota['Value']:g}")
-        text = f"{'; '.join(told)} (vCPUs; quota codes unconfirmed)"
+        text = f"{'; '.join(told) or 'none found'} (vCPUs; quota codes unconfirmed)"
         if limits and not any(limits):
             text += "; ask for more in Service Quotas, or leave these types out of clouds.aws.instance_types"
         return (max(limits) if limits else None), text

@@ -43,11 +43,11 @@ class Checks:
             _one("gcp: compute.instances.list", lambda: f"{owned()} of ours"),
         ]
         for region in self._options.regions:
-            lines += self._region(region)
+            lines += _safely(f"gcp: {region}", partial(self._region, region))
         if not self._options.capacity_advice:
             lines.append(Check("gcp: compute.advice", None, "switched off: clouds.gcp.capacity_advice"))
             return lines
-        return [*lines, *self._advice()]
+        return lines + _safely("gcp: compute.advice", self._advice)
 
     def _price_list(self) -> str:
         asked = billing_v1.ListSkusRequest(parent=COMPUTE_ENGINE, page_size=1)
@@ -149,6 +149,13 @@ def quotas(region: str, listed: Any) -> Check:
         True if any(limits) else None,
         f"{text} (in use; families that are missing here are in the console only)",
     )
+
+
+def _safely(name: str, ask: Callable[[], list[Check]]) -> list[Check]:
+    try:
+        return ask()
+    except Exception as error:  # noqa: BLE001 - a check never raises
+        return [Check(name, False, f"could not be checked: {error!r}")]
 
 
 def _one(name: str, ask: Callable[[], str]) -> Check:

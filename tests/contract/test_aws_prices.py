@@ -311,6 +311,8 @@ def test_whether_we_may_launch_is_tried_and_nothing_is_launched(aws: Cloud, worl
         assert found[f"aws: {region}: ec2:RunInstances"].ok is False
     bad = checks(aws.opened_with(image_id="ami-nonsense"))
     assert "InvalidAMIID" in bad["aws: us-east-1: ec2:RunInstances"].detail
+    none = checks(aws.opened_with(instance_types=["p6*"]))["aws: us-east-1: ec2:RunInstances"]
+    assert (none.ok, "instance_types" in none.detail) == (False, True)
     assert world.machines() == []
 
 
@@ -327,6 +329,11 @@ def test_quotas_are_told_by_their_names_and_none_at_all_fails(aws: Cloud, world:
     world.faults.clear()
     aws.fault(FaultKind.DENIED, "GetServiceQuota", count=None)
     assert checks(provider)["aws: us-east-1: quota of g types"].ok is None
+
+
+def test_doctor_stays_calm_when_a_reply_has_another_shape(aws: Cloud) -> None:
+    aws.fault(FaultKind.WRONG_SHAPE, "*", count=None)
+    assert "aws: us-east-1: ec2:RunInstances" in checks(aws.provider)
 
 
 def test_doctor_stays_calm_when_nothing_answers(aws: Cloud) -> None:

@@ -398,6 +398,12 @@ def test_advice_that_is_refused_is_told_and_asked_again_by_doctor(gcp: Cloud, wo
     assert set(spot_sources(gcp).values()) == {ADVISED}
 
 
+def test_doctor_stays_calm_when_a_reply_has_another_shape(gcp_opened: Opened, gcp: Cloud) -> None:
+    gcp.fault(FaultKind.WRONG_SHAPE, "*", count=None)
+    assert checks(gcp.provider)["gcp: price list"].ok is False
+    gcp_opened.face.problems.clear()
+
+
 def test_doctor_stays_calm_when_nothing_answers(gcp: Cloud) -> None:
     gcp.fault(FaultKind.DOWN, "*", count=None)
     found = checks(gcp.provider)
