@@ -1,0 +1,105 @@
+"""A price list with two meters, made up in the shape of the real ones, with every fault that these have shown.
+
+What is true is known here, so that nothing need be guessed by looking ahead. Real steps are small and places close
+together: whoever moves has believed something false.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from random import Random
+
+from broker.core.offer import Market, Offer
+from tests.replay.recording import Recording, Series
+
+HOUR_MS = 3_600_000
+START_MS = 1_775_000_000_000
+REGIONS = ("eastus", "westus2", "westeurope", "uksouth", "japaneast", "centralindia")
+# Size, GPU, vCPUs, dollars an hour on demand and spot.
+SIZES = (
+    ("Standard_NC24ads_A100_v4", "A100-PCIe-80GB", 24, "3.673", "0.735"),
+    ("Standard_NC40ads_H100_v5", "H100-NVL-94GB", 40, "6.98", "2.19"),
+)
+_SPREAD = 0.05
+_STEP = 0.05
+_FAULTS_A_POLL = 0.08
+
+
+@dataclass(frozen=True)
+class Made:
+    """A recording and the truth behind it.
+
+    Attributes:
+        truth: By offer key, the price at each poll, in micro-USD an hour.
+    """
+
+    recording: Recording
+    truth: dict[str, list[int]]
+
+
+def make(seed: int, polls: int = 48) -> Made:
+    """The same for the same seed."""
+    random = Random(seed)
+    series: dict[str, Series] = {}
+    truth: dict[str, list[int]] = {}
+    for number, region in enumerate(REGIONS):
+        for size, gpu, vcpus, on_demand, spot in SIZES:
+            true = {
+                Market.ON_DEMAND: _steps(random, Decimal(on_demand), "0.001", polls),
+                Market.SPOT: _steps(random, Decimal(spot), "0.000001", polls),
+            }
+            licence = Decimal("0.046") * vcpus
+            with_licence = {
+                Market.ON_DEMAND: [price + licence for price in true[Market.ON_DEMAND]],
+                Market.SPOT: [
+                    (spot * (1 + licence / dear)).quantize(Decimal("0.000001"))
+                    for spot, dear in zip(true[Market.SPOT], true[Market.ON_DEMAND], strict=True)
+                ],
+            }
+            for market in (Market.ON_DEMAND, Market.SPOT):
+                offer = Offer("azure", region, region, size, market, gpu, 1, vcpus=vcpus)
+                texts = _read(random, true[market], with_licence[market])
+                if number == len(REGIONS) - 1:
+                    texts[0] = str(with_licence[market][0])
+                series[offer.key] = Series(offer, texts)
+                truth[offer.key] = [round(price * 1_000_000) for price in true[market]]
+    times = [START_MS + poll * 3 * HOUR_MS for poll in range(polls)]
+    return Made(Recording("azure", "azure:retail", times, series), truth)
+
+
+def _steps(random: Random, price: Decimal, digits: str, polls: int) -> list[Decimal]:
+    """A price that may step once."""
+    price *= Decimal(str(1 + random.uniform(0, _SPREAD)))
+    at = random.randrange(8, 2 * polls)
+    after = price * Decimal(str(1 + random.uniform(-_STEP, _STEP)))
+    return [(after if poll >= at else price).quantize(Decimal(digits)) for poll in range(polls)]
+
+
+def _read(random: Random, true: list[Decimal], with_licence: list[Decimal]) -> list[str | None]:
+    """What the list says."""
+    texts: list[str | None] = [str(price) for price in true]
+    poll = 1
+    while poll < len(true):
+        if random.random() >= _FAULTS_A_POLL:
+            poll += 1
+            continue
+        kind = random.choice(
+            ["licence", "licence", "licence", "long licence", "other", "other", "gone", "no price"]
+        )
+        lasts = random.randint(5, 9) if kind == "long licence" else random.randint(1, 3)
+        factor = Decimal(str(random.choice([0.6, 1.08, 1.3, 1.9])))
+        nonsense = random.choice(["0", "NaN", "-1", str(true[poll] * 100), str(true[poll] / 97)])
+        until = min(poll + lasts, len(true))
+        if kind == "long licence" and len(set(true[max(0, poll - 4) : until])) > 1:
+            # A step under a list that is wrong for longer than four polls cannot be told from a step to that price.
+            until = poll + 1
+        for at in range(poll, until):
+            texts[at] = {
+                "gone": None,
+                "no price": nonsense,
+                "other": str((true[poll] * factor).quantize(Decimal("0.001"))),
+            }.get(kind, str(with_licence[at]))
+            if kind == "no price":
+                break
+        # After a fault the list is right for once, or nobody could tell one fault from the next.
+        poll = until + 1
+    return texts
