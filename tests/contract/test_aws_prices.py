@@ -12,7 +12,7 @@ from broker.core.errors import Denied, ProviderDown, ProviderError, Throttled
 from broker.core.money import micro_usd
 from broker.core.offer import Market
 from broker.core.ports import Check
-from broker.core.time import DAY_S
+from broker.core.time import DAY_S, from_iso
 from lab.faces import Reply, Request
 from lab.faults import Fault, FaultKind
 from lab.world import World
@@ -51,6 +51,26 @@ def test_two_changes_between_two_polls_are_both_told_oldest_first(aws: Cloud, wo
     changes = told(aws.provider.quotes())
     assert changes[-2:] == [(3_000_001, dates[0]), (2_900_002, dates[1])]
     assert changes == sorted(changes, key=lambda change: change[1] or 0)
+
+
+def test_a_change_that_is_published_late_is_looked_for_an_hour_back(
+    aws_opened: Opened, aws: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def noting(request: Request) -> Reply:
+        form = dict(parse_qsl(request.body.decode()))
+        asked.extend([form["StartTime"]] if form.get("Action") == "DescribeSpotPriceHistory" else [])
+        return face(request)
+
+    face = instead_of(aws_opened, noting, monkeypatch)
+    first_ms = aws.clock.now_ms()
+    aws.provider.quotes()
+    assert {from_iso(start) for start in asked} == {first_ms}
+    asked.clear()
+    aws.clock.advance(300)
+    aws.provider.quotes()
+    assert {from_iso(start) for start in asked} == {first_ms - 3_600_000}
 
 
 def test_a_poll_that_failed_is_made_good_by_the_next(aws: Cloud, world: World) -> None:
