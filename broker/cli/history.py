@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from broker.cli.history_files import moment
 from broker.cli.output import AsJson, ago, rate, say, show_json, show_table
-from broker.core.errors import BrokerError, UsageError
-from broker.core.time import MS, from_iso, parse_duration, to_iso
+from broker.core.errors import BrokerError
+from broker.core.time import to_iso
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +45,7 @@ def history(
     with Client() as daemon:
         # The daemon's own clock counts back from its own now.
         at_ms = daemon.get("/whoami")["at_ms"]
-        since_ms = _since_ms(since, at_ms)
+        since_ms = moment(since, at_ms)
         answer = daemon.get(
             "/prices/history",
             gpu=gpu,
@@ -66,16 +67,6 @@ def history(
     for item in answer["items"]:
         if item["cut"]:
             say(f"{item['key']}: only the newest {len(item['points'])} changes are shown")
-
-
-def _since_ms(text: str, now_ms: int) -> int:
-    try:
-        return max(0, now_ms - parse_duration(text) * MS)
-    except ValueError as no_duration:
-        try:
-            return max(0, from_iso(text))
-        except ValueError:
-            raise UsageError(f"--since: {no_duration}", hint="or a moment: 2026-11-01T00:00:00Z") from None
 
 
 def _changes(items: list[Mapping[str, Any]]) -> Iterator[tuple[object, ...]]:

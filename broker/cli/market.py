@@ -4,6 +4,7 @@ from typing import Any
 
 import typer
 
+from broker.cli import history_files
 from broker.cli.output import AsJson, ago, show_json, show_table
 from broker.core.time import format_duration
 
@@ -15,6 +16,7 @@ def register(app: typer.Typer) -> None:
     )
     group.callback()(feeds)
     group.command()(polls)
+    history_files.register(group)
     app.add_typer(group, name="market")
 
 

@@ -57,6 +57,17 @@ def migrate(path: Path, database: str) -> None:
         engine.dispose()
 
 
+def is_current(path: Path, database: str) -> bool:
+    """Whether the file has the newest schema that this code knows. Changes nothing."""
+    engine = migration_engine(path)
+    try:
+        with engine.connect() as connection:
+            current = MigrationContext.configure(connection).get_current_revision()
+    finally:
+        engine.dispose()
+    return current == ScriptDirectory.from_config(config(database)).get_current_head()
+
+
 def _refuse_damaged(engine: Engine, path: Path, database: str) -> None:
     """Find out before anything is written into it that a file has been truncated or overwritten.
 
