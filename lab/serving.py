@@ -4,6 +4,7 @@ import logging
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -104,10 +105,24 @@ class _Connection(BaseHTTPRequestHandler):
         self.send_response(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)
+        if reply.parts is not None:
+            self._send_parts(reply.parts)
+            return
         self.send_header("Content-Length", str(len(reply.body)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(reply.body)
+        self.wfile.flush()
+
+    def _send_parts(self, parts: Iterator[bytes]) -> None:
+        """In chunks (RFC 9112, 7.1); where making one fails the connection breaks, so that no client takes it for whole."""
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for part in parts if self.command != "HEAD" else ():
+            if part:
+                self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+        if self.command != "HEAD":
+            self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _answer

@@ -9,6 +9,8 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+_OWN_NAMES = ("127.0.0.1", "localhost")
+
 
 class Authority:
     """A certificate authority that lives as long as its folder.
@@ -22,12 +24,13 @@ class Authority:
         self._folder = folder
         self.ca_file = folder / "ca.pem"
         self.ca_file.write_bytes(self._ca.cert_pem.bytes())
-        self._certificate = self._ca.issue_cert("127.0.0.1", "localhost")
+        self._certificate = self._ca.issue_cert(*_OWN_NAMES)
 
-    def server_context(self) -> ssl.SSLContext:
-        """For a server on 127.0.0.1."""
+    def server_context(self, *names: str) -> ssl.SSLContext:
+        """For a server on 127.0.0.1, and for `names` of clients that reach it by `lab.proxy`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._certificate.configure_cert(context)
+        certificate = self._ca.issue_cert(*_OWN_NAMES, *names) if names else self._certificate
+        certificate.configure_cert(context)
         return context
 
     def certificate_files(self) -> tuple[Path, Path]:

@@ -10,7 +10,7 @@ user-data runs by itself when the machine does (`lab.nodes` listens to the world
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,11 +46,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """One HTTP reply; Content-Length and Date are the server's."""
+    """One HTTP reply; Content-Length and Date are the server's.
+
+    Attributes:
+        parts: The body of a long reply, made while it is sent; then `body` is empty.
+    """
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
+    parts: Iterator[bytes] | None = None
 
     @classmethod
     def of_json(cls, document: Any, status: int = 200) -> "Reply":

@@ -1,4 +1,5 @@
-"""AWS: EC2, Pricing, Service Quotas and STS on one HTTPS end point, which AWS's own models parse and write.
+"""AWS: EC2, Pricing, Service Quotas and STS on one HTTPS end point, which AWS's own models parse and write; and the
+price list as a file.
 
 Requests are parsed and replies serialised by botocore's service models (through moto's core, not its services), so a
 member that AWS does not know cannot be read or sent. Signatures are checked as AWS does: key, date, and the
@@ -25,7 +26,7 @@ from moto.core.serialize import SERIALIZERS
 from moto.core.utils import get_service_model
 from werkzeug.datastructures import Headers, MultiDict
 
-from lab.faces import DropConnection, Handler, Reply, Request
+from lab.faces import DropConnection, Handler, Reply, Request, aws_bulk
 from lab.faces.aws_ec2 import Ec2
 from lab.faces.aws_errors import CALLER, AwsError, Call, dry_run, refusal
 from lab.faces.aws_pricing import Pricing
@@ -70,16 +71,19 @@ class Aws:
     def __init__(self, world: World, keys: Keys) -> None:
         self._world = world
         self._keys = keys
+        self._pricing = Pricing(world)
         self._models = {name: get_service_model(model) for name, model in _MODELS.items()}
         self._operations: dict[str, Mapping[str, Callable[[Call], dict[str, Any]]]] = {
             "ec2": Ec2(world).operations,
-            "pricing": Pricing(world).operations,
+            "pricing": self._pricing.operations,
             "servicequotas": {"GetServiceQuota": get_service_quota},
             "sts": {"GetCallerIdentity": _caller},
         }
 
     def handle(self, request: Request) -> Reply:
         """One call."""
+        if (request.method, request.path) == ("GET", aws_bulk.PATH):
+            return self._price_file()
         scope = _SCOPE.match(request.headers.get("authorization", ""))
         service = scope.group(4) if scope and scope.group(4) in self._models else "ec2"
         form = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
@@ -107,6 +111,16 @@ class Aws:
         return Reply(
             result["status_code"], body.encode() if isinstance(body, str) else body, dict(result["headers"])
         )
+
+    def _price_file(self) -> Reply:
+        """No credentials; what it refuses has no particular shape."""
+        fault = self._world.faults.take("aws", aws_bulk.OPERATION)
+        if fault is not None:
+            try:
+                self._before("pricing", Call(aws_bulk.OPERATION, "us-east-1", {}), fault)
+            except AwsError as error:
+                return Reply(error.status_code, str(error).encode(), {"Content-Type": "text/plain"})
+        return aws_bulk.answer(self._pricing)
 
     def _perform(self, service: str, call: Call) -> dict[str, Any]:
         fault = self._world.faults.take("aws", call.operation)

@@ -25,6 +25,8 @@ _USUAL = {
     "capacitystatus": "Used",
     "marketoption": "OnDemand",
 }
+_A_YEAR = {"LeaseContractLength": "1yr", "OfferingClass": "standard", "PurchaseOption": "No Upfront"}
+_FRACTION = "0.125"  # of a GPU, in a g6f.xlarge
 # What differs from the usual row, and its price as a share of the usual one.
 _ROWS: tuple[tuple[dict[str, str], float], ...] = (
     ({}, 1.0),
@@ -58,14 +60,15 @@ class Pricing:
         currency = "EUR" if call.fault is FaultKind.WRONG_CURRENCY else "USD"
         products = [
             product
-            for product in self._products(currency)
+            for product in self.products(currency)
             if all(_accepts(entry, product["product"]["attributes"]) for entry in filters)
         ]
         rows, token = page([json.dumps(product) for product in products], call, smallest=1, largest=100)
         answer: dict[str, Any] = {"FormatVersion": "aws_v1", "PriceList": rows}
         return answer | ({"NextToken": token} if token else {})
 
-    def _products(self, currency: str) -> Iterator[dict[str, Any]]:
+    def products(self, currency: str = "USD") -> Iterator[dict[str, Any]]:
+        """Every product with its terms, as of now."""
         now_s = self._world.advance()
         sold: dict[tuple[str, str], Pool] = {}
         for pool in (*self._world.pools.values(), *beside(self._world)):
@@ -91,7 +94,7 @@ def _product(
     terms: dict[str, Any] = {"OnDemand": _term(sku, "JRTCKXETXF", "6YS6EN2CT7", change.at_s, usd, currency)}
     if not differs:
         reserved = f"{round(change.price_micro_usd_h * 0.63) / 1_000_000:.10f}"
-        terms["Reserved"] = _term(sku, "4NA7Y494T4", "6YS6EN2CT7", change.at_s, reserved, currency)
+        terms["Reserved"] = _term(sku, "4NA7Y494T4", "6YS6EN2CT7", change.at_s, reserved, currency, _A_YEAR)
     return {
         "product": {"productFamily": "Compute Instance", "sku": sku, "attributes": attributes},
         "serviceCode": "AmazonEC2",
@@ -111,7 +114,7 @@ def _attributes(region: str, kind: InstanceType) -> dict[str, str]:
         "instanceFamily": "GPU instance",
         "vcpu": str(kind.vcpus),
         "memory": f"{kind.memory_gib} GiB",
-        "gpu": str(kind.gpus),
+        "gpu": str(kind.gpus) if kind.gpus else _FRACTION,
         "gpuMemory": f"{kind.gpus * kind.gpu_mib // 1024} GB",
         "licenseModel": "No License required",
         "operation": "RunInstances",
@@ -120,7 +123,15 @@ def _attributes(region: str, kind: InstanceType) -> dict[str, str]:
     }
 
 
-def _term(sku: str, offer: str, rate: str, from_s: int, price: str, currency: str) -> dict[str, Any]:
+def _term(
+    sku: str,
+    offer: str,
+    rate: str,
+    from_s: int,
+    price: str,
+    currency: str,
+    attributes: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     dimension = {
         "rateCode": f"{sku}.{offer}.{rate}",
         "unit": "Hrs",
@@ -135,7 +146,7 @@ def _term(sku: str, offer: str, rate: str, from_s: int, price: str, currency: st
             "sku": sku,
             "offerTermCode": offer,
             "effectiveDate": to_iso(from_s * 1000),
-            "termAttributes": {},
+            "termAttributes": dict(attributes or {}),
             "priceDimensions": {dimension["rateCode"]: dimension},
         }
     }
