@@ -4,13 +4,14 @@ from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from broker.core.offer import Offer, Quote
-from broker.store.prices import OFFER, PRICE_NOW, PRICE_POINT, SOURCE
+from broker.store.fetch import fetch
+from broker.store.prices import OFFER, PRICE_POINT, SOURCE
 
 OFFER_FIELDS = tuple(field.name for field in fields(Offer))
 
@@ -25,6 +26,14 @@ class Held(NamedTuple):
 
 
 _Point = tuple[int, int, int, int, int]  # a row of price_point
+_shape = attrgetter(*OFFER_FIELDS)
+_HELD = ", ".join(Held._fields)
+_OFFERS = f"SELECT id, key, {', '.join(OFFER_FIELDS)} FROM offer"
+_NOW = f"SELECT offer_id, {_HELD} FROM price_now"
+_INSERT_POINT = f"INSERT INTO price_point (offer_id, {_HELD}) VALUES (?, ?, ?, ?, ?)"
+_PUT_NOW = f"""\
+INSERT INTO price_now (offer_id, {_HELD}) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (offer_id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in Held._fields)}"""
 
 
 def ingest(connection: Connection, quotes: Iterable[Quote]) -> int:
@@ -32,7 +41,7 @@ def ingest(connection: Connection, quotes: Iterable[Quote]) -> int:
     batch = sorted(quotes, key=lambda quote: (quote.effective_at_ms, quote.observed_at_ms))
     offer_ids = _offer_ids(connection, batch)
     source_ids = source_ids_of(connection, {quote.source for quote in batch})
-    before = {row[0]: Held(*row[1:]) for row in connection.execute(_SELECT_NOW)}
+    before = {row[0]: Held(*row[1:]) for row in fetch(connection, _NOW)}
     now = dict(before)
     late: dict[int, list[Quote]] = defaultdict(list)
     points: list[_Point] = []
@@ -50,7 +59,9 @@ def ingest(connection: Connection, quotes: Iterable[Quote]) -> int:
             points.append((offer_id, *now[offer_id]))
         elif quote.price_micro_usd_h == current.price_micro_usd_h:
             seen_ms = max(current.observed_at_ms, quote.observed_at_ms)
-            now[offer_id] = current._replace(observed_at_ms=seen_ms)
+            now[offer_id] = Held(
+                current.effective_at_ms, seen_ms, current.price_micro_usd_h, current.source_id
+            )
     for offer_id, quotes_of in late.items():
         more, late_changes = _late_points(connection, offer_id, quotes_of, source_ids)
         points += more
@@ -93,34 +104,30 @@ def _late_points(
 
 
 def _write(connection: Connection, points: Sequence[_Point], now: dict[int, Held]) -> None:
+    """As plain tuples: a poll writes all its offers, and a dict for each would double its time."""
     if points:
-        names = [column.name for column in PRICE_POINT.columns]
-        rows = [dict(zip(names, point, strict=True)) for point in points]
-        connection.execute(insert(PRICE_POINT), rows)
+        connection.exec_driver_sql(_INSERT_POINT, list(points))
     if now:
-        write = upsert(PRICE_NOW)
-        changed = {name: write.excluded[name] for name in Held._fields}
-        rows = [{"offer_id": offer_id, **value._asdict()} for offer_id, value in now.items()]
-        connection.execute(write.on_conflict_do_update(index_elements=["offer_id"], set_=changed), rows)
+        connection.exec_driver_sql(_PUT_NOW, [(offer_id, *value) for offer_id, value in now.items()])
 
 
 def _offer_ids(connection: Connection, batch: Sequence[Quote]) -> dict[str, int]:
     """Ids by offer key; new offers get one, and an offer whose shape has changed keeps its own."""
     wanted = {quote.offer.key: quote.offer for quote in batch}
-    known = {row.key: row for row in connection.execute(select(OFFER))}
+    known = {row[1]: row for row in fetch(connection, _OFFERS)}
     fresh = [offer_row(offer) for key, offer in wanted.items() if key not in known]
     if fresh:
         connection.execute(insert(OFFER), fresh)
     reshaped = [
-        offer_row(offer)
-        for key, offer in wanted.items()
-        if key in known and known[key][2:] != tuple(offer_row(offer).values())[1:]
+        offer_row(offer) for key, offer in wanted.items() if key in known and known[key][2:] != _shape(offer)
     ]
     for row in reshaped:
         connection.execute(update(OFFER).where(OFFER.c.key == row["key"]).values(**row))
     if fresh or reshaped:
         count_up(connection)
-    return {row.key: row.id for row in connection.execute(select(OFFER.c.key, OFFER.c.id))}
+    if fresh:
+        return dict(fetch(connection, "SELECT key, id FROM offer"))
+    return {key: row[0] for key, row in known.items()}
 
 
 def count_up(connection: Connection) -> None:
@@ -146,12 +153,3 @@ def source_ids_of(connection: Connection, names: set[str]) -> dict[str, int]:
         connection.execute(insert(SOURCE), [{"name": name} for name in fresh])
         known = {row.name: row.id for row in connection.execute(select(SOURCE))}
     return known
-
-
-_SELECT_NOW = select(
-    PRICE_NOW.c.offer_id,
-    PRICE_NOW.c.effective_at_ms,
-    PRICE_NOW.c.observed_at_ms,
-    PRICE_NOW.c.price_micro_usd_h,
-    PRICE_NOW.c.source_id,
-)
