@@ -115,27 +115,38 @@ def _add_to(
     now = next(iter(fetch(connection, _NOW, {"id": offer_id})), None)
     window = {"id": offer_id, "from_ms": wanted[0].effective_at_ms, "to_ms": wanted[-1].effective_at_ms}
     known = [Held(*row) for row in fetch(connection, _KNOWN, window)]
+    there = {row[:2] for row in known}
     fresh: list[Held] = []
     newer = 0
     for quote in wanted:
         if now is not None and quote.effective_at_ms >= now[0]:
             newer += quote.price_micro_usd_h != now[1]
             continue
+        if (quote.effective_at_ms, quote.observed_at_ms) in there:
+            continue
         at = bisect_right(known, quote.effective_at_ms, key=lambda row: row.effective_at_ms)
         held = known[at - 1] if at else None
-        if held is not None:
-            again = quote.price_micro_usd_h == held.price_micro_usd_h
-            if not is_point(quote, held) or (again and not confirmed):
-                continue
+        if held is not None and _says_nothing(quote, held, confirmed):
+            continue
         entry = Held(
             quote.effective_at_ms, quote.observed_at_ms, quote.price_micro_usd_h, sources[quote.source]
         )
         insort(known, entry)
+        there.add(entry[:2])
         fresh.append(entry)
     if fresh:
         rows = [{"offer_id": offer_id, **entry._asdict()} for entry in fresh]
         connection.execute(insert(PRICE_POINT), rows)
     return Added(len(fresh), len(wanted) - len(fresh) - newer, newer)
+
+
+def _says_nothing(quote: Quote, held: Held, confirmed: bool) -> bool:
+    """Whether what holds at its time, and was known no later, is as much."""
+    if quote.price_micro_usd_h != held.price_micro_usd_h:
+        return not is_point(quote, held)
+    if not confirmed:
+        return True
+    return held.observed_at_ms <= quote.observed_at_ms and not is_point(quote, held)
 
 
 def _ids(connection: Connection, offers: dict[str, Offer]) -> dict[str, int]:
