@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SEED ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-slow exhaustive sim sim-replay mutants mutation crash bench check format lock docs clean
+.PHONY: setup demo test test-fast test-slow contract-prices exhaustive sim sim-replay mutants mutation crash bench check format lock docs clean
 
 setup: $(READY)
 
@@ -31,6 +31,9 @@ test-fast: $(READY)
 
 test-slow: $(READY)
 	$(PYTEST) -m "slow and not gpu" -n 2 --dist loadgroup -v --ignore tests/exhaustive
+
+contract-prices: $(READY)
+	$(PYTEST) -q -n 2 tests/contract/test_aws_prices.py tests/contract/test_gcp_prices.py tests/contract/test_azure_prices.py tests/contract/test_lambda_prices.py tests/contract/test_coreweave_prices.py
 
 exhaustive: $(READY)
 	$(PYTEST) -m "not gpu" -n 2 -q tests/exhaustive

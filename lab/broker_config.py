@@ -31,7 +31,6 @@ def broker_environment(info: Mapping[str, Any]) -> dict[str, str]:
 
 def broker_toml(info: Mapping[str, Any], state: Path, port: int) -> str:
     """The file's text. Intervals are short, because a lab's hours are."""
-    ends = info["endpoints"]
     return f"""\
 # Written by the lab. For real clouds: leave out [clock], [timing] and every endpoint.
 [server]
@@ -46,12 +45,37 @@ anchor = "{info["anchor"]}"
 
 [store]
 kind = "s3"
-endpoint = "{ends["s3"]}"
+endpoint = "{info["endpoints"]["s3"]}"
 bucket = "{info["s3"]["bucket"]}"
 access_key_env = "LAB_S3_ACCESS_KEY"
 secret_key_env = "LAB_S3_SECRET_KEY"
 ca_file = "{info["ca_file"]}"
 
+{cloud_sections(info)}
+[policies]
+dir = "{POLICIES}"
+
+[limits]
+max_usd_per_hour = 60
+max_nodes = 8
+
+[timing]
+beat = "8s"
+reconcile_interval = "8s"
+unreachable_after = "5m"
+empty_pool_for = "4m"
+collect_interval = "60s"
+notice = "120s"
+boot_estimate = "60s"
+probe_estimate = "80s"
+restore_estimate = "40s"
+"""
+
+
+def cloud_sections(info: Mapping[str, Any]) -> str:
+    """One ``[clouds.*]`` for each cloud of the lab."""
+    ends = info["endpoints"]
+    return f"""\
 [clouds.aws]
 regions = ["us-east-1"]
 endpoint_ec2 = "{ends["aws_ec2"]}"
@@ -92,24 +116,6 @@ endpoint_arm = "{ends["azure"]}"
 endpoint_login = "{ends["azure"]}"
 ca_file = "{info["ca_file"]}"
 poll_interval = "2m"
-
-[policies]
-dir = "{POLICIES}"
-
-[limits]
-max_usd_per_hour = 60
-max_nodes = 8
-
-[timing]
-beat = "8s"
-reconcile_interval = "8s"
-unreachable_after = "5m"
-empty_pool_for = "4m"
-collect_interval = "60s"
-notice = "120s"
-boot_estimate = "60s"
-probe_estimate = "80s"
-restore_estimate = "40s"
 """
 
 

@@ -354,7 +354,8 @@ class Deployment:
         """The poll rows of a cloud, oldest first: whether it went well, and the error."""
         with contextlib.closing(self.history()) as rows:
             found = rows.execute(
-                "SELECT ok, error FROM poll WHERE cloud = ? ORDER BY started_at_ms", (cloud,)
+                "SELECT ok, error FROM poll WHERE cloud = ? AND kind = 'prices' ORDER BY started_at_ms",
+                (cloud,),
             )
             return [(bool(ok), error or "") for ok, error in found]
 
