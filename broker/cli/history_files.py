@@ -73,7 +73,7 @@ def export(
     if as_json:
         show_json({"file": str(file), "rows": rows})
     else:
-        say(f"{rows} changes of price in {file}")
+        say(f"changes of price in {file}: {rows}")
 
 
 def import_(
@@ -132,11 +132,13 @@ def import_(
         show_json(counted | {"observed_at": observed.value})
         return
     known = "as the file says" if observed is Observed.FILE else "now"
-    say(f"{done.points} changes of price imported, {done.known} said nothing new; known since: {known}")
+    say(
+        f"changes of price imported: {done.points}; rows that said nothing new: {done.known}; known since: {known}"
+    )
     if done.newer:
-        say(f"{done.newer} are newer than the price that their offer has now, and are left out")
+        say(f"newer than the price that their offer has now, and left out: {done.newer}")
     if bad:
-        say(f"{bad} wrong rows are left out")
+        say(f"wrong rows left out: {bad}")
 
 
 def _settings(config: Path | None) -> "tuple[Settings, int]":

@@ -1,0 +1,151 @@
+"""`broker market export` and `import`: beside a daemon's database, with exit codes, and nothing by halves."""
+
+import csv
+import json
+
+import pytest
+
+from broker.core.offer import Quote
+from broker.core.time import DAY_S, MS, to_iso
+from broker.store.history import HistoryStore
+from tests.unit.serve.conftest import OFFER
+
+NOW = 1_790_000_000_000
+
+
+@pytest.fixture
+def history(tmp_path, monkeypatch, cli):
+    """A daemon's history, open; the CLI works beside it."""
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    (tmp_path / "state").mkdir()
+    store = HistoryStore.open(tmp_path / "state" / "history.db")
+    yield store
+    store.close()
+
+
+def put(history, *days: int) -> None:
+    for day in days:
+        at_ms = NOW - (100 - day) * DAY_S * MS
+        history.ingest([Quote(OFFER, 1_000_000 + day, at_ms, at_ms, "aws:spot_history")])
+
+
+def prices(history, key=OFFER.key):
+    return [point.price_micro_usd_h for point in history.points(key, 0, 10**15)]
+
+
+@pytest.mark.parametrize("name", ["market.parquet", "market.csv"])
+def test_out_and_in_again_elsewhere(history, cli, tmp_path, monkeypatch, name):
+    put(history, 1, 2, 3)
+    code, out, err = cli("market", "export", tmp_path / name)
+    assert (code, out) == (0, "")
+    assert f"changes of price in {tmp_path / name}: 3" in err
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "elsewhere"))
+    word = "file" if name.endswith(".csv") else "auto"
+    code, _, err = cli("market", "import", tmp_path / name, "--observed-at", word)
+    assert (
+        code,
+        "imported: 3; rows that said nothing new: 0; known since: as the file says" in err,
+    ) == (0, True)
+    other = HistoryStore.open(tmp_path / "elsewhere" / "history.db")
+    try:
+        assert other.points(OFFER.key, 0, 10**15) == history.points(OFFER.key, 0, 10**15)
+        assert other.now() == {}
+    finally:
+        other.close()
+
+
+def test_since_and_cloud(history, cli, tmp_path):
+    put(history, 1, 2, 3)
+    since = to_iso(NOW - 97 * DAY_S * MS - DAY_S * MS // 2)
+    assert json.loads(cli("market", "export", tmp_path / "m.csv", "--since", since, "--json")[1])["rows"] == 2
+    assert json.loads(cli("market", "export", tmp_path / "m.csv", "--cloud", "gcp", "--json")[1])["rows"] == 0
+    assert cli("market", "export", tmp_path / "m.csv", "--cloud", "gpc")[0] == 2
+    assert cli("market", "export", tmp_path / "m.csv", "--since", "ever")[0] == 2
+    assert cli("market", "export", tmp_path / "m.txt")[0] == 2
+    assert not (tmp_path / "m.txt").exists()
+
+
+def test_without_a_history_there_is_nothing_to_export(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "nowhere"))
+    assert cli("market", "export", tmp_path / "m.csv")[0] == 3
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_csv_of_others_is_known_since_now(history, cli, tmp_path):
+    put(history, 1, 2)
+    cli("market", "export", tmp_path / "m.csv")
+    history.close()
+    (tmp_path / "state" / "history.db").unlink()
+    code, _, err = cli("market", "import", tmp_path / "m.csv")
+    assert (code, "known since: now" in err) == (0, True)
+    fresh = HistoryStore.open(tmp_path / "state" / "history.db")
+    try:
+        first, second = fresh.points(OFFER.key, 0, 10**15)
+        assert first.effective_at_ms == NOW - 99 * DAY_S * MS
+        assert first.observed_at_ms == second.observed_at_ms > NOW - 99 * DAY_S * MS
+        assert first.source == "import:aws:spot_history"
+    finally:
+        fresh.close()
+
+
+class TestWrongRows:
+    @pytest.fixture
+    def file(self, history, cli, tmp_path):
+        put(history, 1, 2, 3)
+        cli("market", "export", tmp_path / "m.csv")
+        with open(tmp_path / "m.csv", encoding="utf-8", newline="") as source:
+            rows = list(csv.reader(source))
+        at = rows[0].index("price_micro_usd_h")
+        rows[2][at] = "0"
+        rows[1][rows[0].index("zone")] = "use1-az9"
+        rows[3][rows[0].index("zone")] = "use1-az9"
+        with open(tmp_path / "m.csv", "w", encoding="utf-8", newline="") as out:
+            csv.writer(out).writerows(rows)
+        return tmp_path / "m.csv"
+
+    def test_one_imports_nothing_and_is_told_with_its_number(self, history, cli, file):
+        code, _, err = cli("market", "import", file)
+        assert code == 2
+        assert "row 2: price_micro_usd_h: 0 is not between 1 and" in err
+        assert "1 of 3 rows are wrong; nothing is imported" in err
+        assert prices(history, OFFER.key.replace("az6", "az9")) == []
+
+    def test_with_skip_bad_the_others_are_imported(self, history, cli, file):
+        code, out, err = cli("market", "import", file, "--skip-bad", "--json")
+        assert code == 0
+        assert json.loads(out) == {
+            "rows": 3,
+            "wrong": 1,
+            "points": 2,
+            "known": 0,
+            "newer": 0,
+            "observed_at": "import",
+        }
+        assert "row 2" in err
+        assert prices(history, OFFER.key.replace("az6", "az9")) == [1_000_001, 1_000_003]
+
+    def test_other_mistakes(self, cli, history, tmp_path, file):
+        assert cli("market", "import", tmp_path / "none.csv")[0] == 2
+        assert cli("market", "import", file, "--observed-at", "yesterday")[0] == 2
+        (tmp_path / "few.csv").write_text("cloud,region\n")
+        code, _, err = cli("market", "import", tmp_path / "few.csv")
+        assert (code, "no column zone, instance_type" in err) == (2, True)
+
+
+def test_what_contradicts_the_price_now_is_told(history, cli, tmp_path):
+    put(history, 1, 2, 3)
+    cli("market", "export", tmp_path / "m.parquet")
+    text = cli("market", "import", tmp_path / "m.parquet")[2]
+    assert "imported: 0; rows that said nothing new: 3" in text
+    history.close()
+    (tmp_path / "state" / "history.db").unlink()
+    store = HistoryStore.open(tmp_path / "state" / "history.db")
+    try:
+        at_ms = NOW - 98 * DAY_S * MS
+        store.ingest([Quote(OFFER, 5_000_000, at_ms, at_ms, "aws:spot_history")])
+        text = cli("market", "import", tmp_path / "m.parquet")[2]
+        assert "imported: 1;" in text
+        assert "newer than the price that their offer has now, and left out: 2" in text
+        assert store.now()[OFFER.key].price_micro_usd_h == 5_000_000
+    finally:
+        store.close()
