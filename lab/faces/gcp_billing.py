@@ -95,9 +95,9 @@ def _skus(region: str, pool: Pool, now_s: int, currency: str) -> Iterator[dict[s
     yield sku(f"{prefix}{name} Instance Ram running", "RAM", usage, prices.ram_nano_usd_gib_h, "GiBy.h")
     yield sku(f"{gpu} GPU{attached} running", "GPU", usage, prices.gpu_nano_usd_h)
     cheap = prices.gpu_nano_usd_h // 3
-    if spot:
+    if not spot:
+        # By its usage type it looks like the one on demand.
         yield sku(f"{gpu} GPU attached to DWS Defined Duration VMs running", "GPU", usage, cheap)
-    else:
         yield sku(f"{name} Sole Tenancy Instance Core running", "CPU", usage, prices.core_nano_usd_h // 2)
         yield sku(f"DWS Calendar Mode {gpu} GPU running", "GPU", usage, cheap)
         yield sku(f"Reserved {gpu} GPU running", "GPU", usage, cheap)
