@@ -122,7 +122,8 @@ class Checks:
         except ProviderError as error:
             return Check(name, None, f"{error}; until it answers, {instead}")
         if answered:
-            return Check(name, True, "allowed")
+            lately = self._prices.spot.failure if method == HISTORY else ""
+            return Check(name, True, f"allowed; but at the last poll: {lately}" if lately else "allowed")
         refusal = self._advisor.refusal(method) or self._advisor.refusal(method, *about)
         why = (
             f"refused for {' '.join(about)} ({refusal.text})"

@@ -38,7 +38,11 @@ class _Known:
 
 
 class SpotPrices:
-    """Keeps the newest price of each place."""
+    """Keeps the newest price of each place.
+
+    Attributes:
+        failure: Why the advisor failed at the last poll; empty when it did not.
+    """
 
     def __init__(self, advisor: Advisor, clock: Clock) -> None:
         self._advisor = advisor

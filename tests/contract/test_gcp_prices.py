@@ -146,7 +146,9 @@ def test_an_advisor_that_fails_is_asked_once_and_costs_only_its_dates(
     assert set(spot_sources(gcp).values()) == {LISTED}
     assert len(calls.bodies) == 1
     world.faults.clear()
+    assert "at the last poll" in checks(gcp.provider)["gcp: compute.advice.capacityHistory"].detail
     assert set(spot_sources(gcp).values()) == {ADVISED}
+    assert checks(gcp.provider)["gcp: compute.advice.capacityHistory"].detail == "allowed"
     gcp_opened.face.problems.clear()  # of the shape that was wrong on purpose
 
 
