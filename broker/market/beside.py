@@ -33,6 +33,7 @@ class Beside:
         self._clock = clock
         # Saves a write after each poll of a cloud that never says anything, and a question about the past.
         self._silent: set[str] = set()
+        self._since_ms: dict[str, int] = {}
         self._known: set[str] = set()
 
     async def hints(self, source: PriceSource, reader: Reader, timeout_s: float) -> None:
@@ -49,24 +50,33 @@ class Beside:
             self._silent.discard(source.cloud)
 
     async def past(self, source: PriceSource, reader: Reader) -> None:
-        """The last 90 days of prices, once in the life of a database, and again until it has been read whole."""
+        """Prices of before this process, again until they have been read whole: 90 days, where nobody has read them
+        yet, and afterwards what changed while no daemon looked.
+        """
         if source.cloud in self._known:
             return
-        if any(poll.ok for poll in self._history.polls(source.cloud, kind=PollKind.HISTORY)):
-            self._known.add(source.cloud)
-            return
-        from_ms = self._clock.now_ms() - round(HISTORY_S * MS)
+        from_ms = self._since_ms.setdefault(source.cloud, self._seen_until_ms(source.cloud))
 
         def take(raws: Sequence[RawQuote], observed_at_ms: int) -> None:
             changes = self._history.ingest(believable(raws, observed_at_ms))
             log.info("history.imported", cloud=source.cloud, points=len(raws), changes=changes)
 
-        await self._look(
+        poll = await self._look(
             PollKind.HISTORY,
             source,
             lambda: reader.read(lambda: source.price_history(from_ms), HISTORY_TIMEOUT_S),
             take,
         )
+        if poll.ok:
+            self._known.add(source.cloud)
+
+    def _seen_until_ms(self, cloud: str) -> int:
+        """Until when a daemon before this one has looked. The newest whole poll is our own, made a moment ago."""
+        longest_ms = self._clock.now_ms() - round(HISTORY_S * MS)
+        if not any(poll.ok for poll in self._history.polls(cloud, kind=PollKind.HISTORY)):
+            return longest_ms
+        whole = [poll.started_at_ms for poll in self._history.polls(cloud, limit=1000) if poll.ok]
+        return max([longest_ms, *whole[1:2]])
 
     async def _look(
         self,

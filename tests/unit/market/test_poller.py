@@ -390,3 +390,18 @@ async def test_a_cloud_that_never_hints_leaves_one_row_of_it_and_none_of_its_pas
     assert len(history.polls("aws", kind=PollKind.AVAILABILITY)) == 1
     assert len(history.polls("aws", kind=PollKind.HISTORY)) == 1
     assert len(history.polls("aws")) == 3
+
+
+async def test_what_changed_while_no_daemon_looked_is_read_after_a_start(history: HistoryStore) -> None:
+    asked: list[int] = []
+
+    def past(from_ms: int) -> Iterable[RawQuote]:
+        asked.append(from_ms)
+        return []
+
+    before = await poller(history, Prices("aws", two(), past=past)).poll_now("aws")
+    await asyncio.sleep(0.005)
+    restarted = poller(history, Prices("aws", two(), past=past))
+    for _ in range(3):
+        await restarted.poll_now("aws")
+    assert asked[1:] == [before.started_at_ms]
