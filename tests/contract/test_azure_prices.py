@@ -472,6 +472,19 @@ def test_a_page_that_lacks_something_is_told(cloud: Azure, key: str) -> None:
         cloud.without_account().quotes()
 
 
+def test_a_price_keeps_every_digit_that_was_written(cloud: Azure) -> None:
+    """Numbers of JSON are no floats before somebody makes them so."""
+
+    def exact(request: Request, reply: Reply) -> Reply:
+        return Reply(
+            reply.status, reply.body.replace(b": 6.98,", b": 6.98000000000000000042,"), reply.headers
+        )
+
+    cloud.face.change = exact
+    quotes = {quote.offer.key: quote.price_text for quote in cloud.without_account().quotes()}
+    assert quotes[H100] == "6.98000000000000000042"
+
+
 def test_a_row_of_ours_that_cannot_be_read_fails_the_list(cloud: Azure) -> None:
     def undated(request: Request, reply: Reply) -> Reply:
         page = json.loads(reply.body)
@@ -507,11 +520,11 @@ def test_what_is_no_answer_fails_the_poll_once(cloud: Azure, kind: FaultKind) ->
 
 
 def test_a_slow_price_list_is_not_waited_for(cloud: Azure) -> None:
-    cloud.fault(FaultKind.SLOW, seconds=3)
+    cloud.fault(FaultKind.SLOW, seconds=30)
     started = time.monotonic()
     with pytest.raises(ProviderDown, match="no answer from 127"):
         cloud.without_account(read_timeout_s=0.3).quotes()
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 15
 
 
 def test_no_network_is_told_quickly_and_with_the_host(cloud: Azure) -> None:
@@ -519,7 +532,7 @@ def test_no_network_is_told_quickly_and_with_the_host(cloud: Azure) -> None:
     started = time.monotonic()
     with pytest.raises(ProviderDown, match=nowhere.removeprefix("https://")):
         cloud.without_account(endpoint_retail=nowhere).quotes()
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 15
 
 
 def test_a_certificate_of_another_is_not_trusted(cloud: Azure) -> None:
@@ -675,11 +688,11 @@ def test_a_conflict_is_told_by_its_code_and_not_by_its_type(cloud: Azure) -> Non
 
 
 def test_a_slow_resource_manager_is_not_waited_for(cloud: Azure) -> None:
-    cloud.fault(FaultKind.SLOW, "Resources", seconds=3)
+    cloud.fault(FaultKind.SLOW, "Resources", seconds=30)
     started = time.monotonic()
     with pytest.raises(ProviderDown, match="no answer from 127"):
         cloud.opened_with(read_timeout_s=0.5).availability()
-    assert time.monotonic() - started < 2.5
+    assert time.monotonic() - started < 15
 
 
 @pytest.mark.parametrize("endpoint", ["endpoint_login", "endpoint_arm"])
