@@ -9,7 +9,7 @@ Base is the price that held last without reserve. What counts is how many polls 
     anything else, on-demand               believed when it has held for two; moves nobody before it has for four
 
 A price that is believed with reserve is money, and what a job is placed by that has lost its place; it is no reason
-to leave a place or to go to one. `docs/decisions/0004-two-meters.md` says why.
+to leave a place or to go to one. `docs/decisions/0006-two-meters.md` says why.
 """
 
 from dataclasses import dataclass

@@ -123,7 +123,7 @@ def lambda_cloud(folder: Path) -> Recording:
 
 
 def aws(folder: Path) -> Recording:
-    """A year from December 2022 on: twelve types, a poll every seven hours, in which half of all spot prices change."""
+    """A year from December 2022 on: twelve types, a poll every seven hours, in which a third of all spot prices change."""
     with gzip.open(folder / "aws_focus_2022-12_2023-11.csv.gz", "rt") as file:
         all_rows = list(_series(file.read()))
     last_ms = max(_ms(rows[-1]["time"]) for rows in all_rows)

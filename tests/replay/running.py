@@ -75,6 +75,7 @@ class Outcome:
         accepted: Changes of price that were taken in.
         quarantined: Readings that went into quarantine, each price once, by what they wait for.
         confirmed: Those of them that were believed after all.
+        waiting: What is in quarantine now, by offer, in micro-USD an hour.
         moves: In order.
     """
 
@@ -84,6 +85,7 @@ class Outcome:
     accepted: int = 0
     quarantined: Counter[str] = field(default_factory=Counter)
     confirmed: int = 0
+    waiting: dict[str, int | str] = field(default_factory=dict)
     decisions: int = 0
     moves: list[Move] = field(default_factory=list)
 
@@ -183,8 +185,10 @@ def _count(outcome: Outcome, taken: Taken, snapshot: MarketSnapshot) -> None:
         # A doubt of one poll is a new one, or has been counted then.
         if key not in before if doubt.reserve is None else doubt.reserve.polls == 1:
             outcome.quarantined[_waits_for(doubt)] += 1
-        outcome.confirmed += doubt.quote is not None and (key in news or key not in held)
-    outcome.confirmed += sum(key in news or key not in held for key in sifted.released)
+        outcome.waiting[key] = price_of(doubt.raw)
+        outcome.confirmed += doubt.quote is not None and key in news
+    for key in sifted.released:
+        outcome.confirmed += outcome.waiting.pop(key) == priced[key] and (key in news or key not in held)
     outcome.believed.append(priced)
     outcome.doubted.append(frozenset(snapshot.quarantined))
 
