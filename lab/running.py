@@ -21,6 +21,7 @@ from lab.control import Control
 from lab.faces import Handler, aws, azure, coreweave, gcp, lambda_cloud
 from lab.faces.azure_tokens import Account
 from lab.nodes import RUN_MARK, NodeRunner
+from lab.proxy import VENDOR_HOSTS, Proxy
 from lab.seaweed import SeaweedFS
 from lab.serving import HttpServer
 from lab.sold.coreweave import CLUSTER_ZONE, price_file
@@ -64,7 +65,8 @@ class Lab:
         self.nodes = NodeRunner(self.world, folder, self._run_id)
         self._warden = _warden(self._run_id, self.nodes.parent)
         self._shutdown = shutdown
-        self._servers: list[HttpServer] = []
+        self._servers: list[HttpServer | Proxy] = []
+        self._names: dict[str, int] = {}  # of vendors, with the ports that they lead to
         self._stopped = threading.Event()
         self._authority = Authority(folder)
         self._s3 = (
@@ -111,7 +113,7 @@ class Lab:
         threading.Thread(target=self._tick, name="clock", daemon=True).start()
         keys = aws.Keys(f"AKIALAB{secrets.token_hex(6).upper()}", secrets.token_urlsafe(30))
         token = secrets.token_urlsafe(24)
-        amazon = self._serve(aws.create(self.world, keys))
+        amazon = self._serve(aws.create(self.world, keys), "aws")
         control = Control(self.world, token, self.nodes.console, self._shutdown)
         endpoints = {f"aws_{name}": amazon for name in ("ec2", "pricing", "sts", "service_quotas")}
         environment = {
@@ -124,7 +126,9 @@ class Lab:
         }
         environment |= self._google(endpoints) | self._lambda(endpoints) | self._azure(endpoints)
         environment |= self._coreweave(endpoints)
-        endpoints["control"] = self._serve(control.handle, tls=False)
+        proxy = Proxy(self._names).start()
+        self._servers.append(proxy)
+        endpoints |= {"control": self._serve(control.handle), "proxy": proxy.url}
         return endpoints, environment, keys, token
 
     def stop(self) -> None:
@@ -150,15 +154,20 @@ class Lab:
             except Exception:  # noqa: BLE001 - the clock of a world must not stop because a listener failed
                 _log.exception("a listener failed")
 
-    def _serve(self, handler: Handler, tls: bool = True) -> str:
-        server = HttpServer(handler, self._authority.server_context() if tls else None).start()
+    def _serve(self, handler: Handler, cloud: str = "") -> str:
+        """A cloud goes by its vendor's names, too, and over TLS."""
+        names = VENDOR_HOSTS.get(cloud, ())
+        server = HttpServer(handler, self._authority.server_context(*names) if cloud else None).start()
         self._servers.append(server)
+        self._names |= dict.fromkeys(names, server.port)
         return server.url
 
     def _google(self, endpoints: dict[str, str]) -> dict[str, str]:
         """Compute Engine and Cloud Billing, with a service account to sign in to them."""
         account = ServiceAccount.generated(GCP_PROJECT)
-        url = self._serve(gcp.create(self.world, account.project, account.email, account.public_key_pem))
+        url = self._serve(
+            gcp.create(self.world, account.project, account.email, account.public_key_pem), "gcp"
+        )
         endpoints |= {"gcp_compute": url, "gcp_billing": url}
         path = self.folder / "service-account.json"
         account.write(path, f"{url}/token")
@@ -167,19 +176,19 @@ class Lab:
     def _lambda(self, endpoints: dict[str, str]) -> dict[str, str]:
         """Lambda's Cloud API, with a key to it."""
         key = f"secret_lab_{secrets.token_hex(16)}"
-        endpoints["lambda"] = f"{self._serve(lambda_cloud.create(self.world, key))}/api/v1"
+        endpoints["lambda"] = f"{self._serve(lambda_cloud.create(self.world, key), 'lambda')}/api/v1"
         return {"LAMBDA_API_KEY": key}
 
     def _azure(self, endpoints: dict[str, str]) -> dict[str, str]:
         """The price list, Entra ID and a subscription, with the secret of an application that may read it."""
         account = Account(AZURE_TENANT, AZURE_SUBSCRIPTION, AZURE_CLIENT, secrets.token_urlsafe(30))
-        endpoints["azure"] = self._serve(azure.create(self.world, account))
+        endpoints["azure"] = self._serve(azure.create(self.world, account), "azure")
         return {"AZURE_CLIENT_SECRET": account.client_secret}
 
     def _coreweave(self, endpoints: dict[str, str]) -> dict[str, str]:
         """A cluster's Kubernetes API with a token and a kubeconfig; and the price list of today, for there is no API."""
         token = f"CW-SECRET-{secrets.token_hex(16)}"
-        endpoints["coreweave"] = self._serve(coreweave.create(self.world, CLUSTER_ZONE, token))
+        endpoints["coreweave"] = self._serve(coreweave.create(self.world, CLUSTER_ZONE, token), "coreweave")
         prices = {key: self.world.price(key) for key in self.world.pools}
         (self.folder / PRICE_FILE).write_text(price_file(to_iso(self.world.start_s * 1000)[:10], prices))
         kubeconfig = self.folder / KUBECONFIG

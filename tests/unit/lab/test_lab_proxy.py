@@ -9,8 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lab.faces import Reply, Request
+from broker.clock import SystemClock
+from lab.catalog import Scenario
+from lab.faces import Reply, Request, aws_bulk
 from lab.proxy import VENDOR_HOSTS, Proxy
+from lab.running import Lab
 from lab.serving import HttpServer
 from lab.tls import Authority
 
@@ -105,3 +108,19 @@ def test_it_listens_on_the_loopback_alone_and_stops(tmp_path: Path) -> None:
 def test_each_vendors_name_belongs_to_one_cloud() -> None:
     names = [name for hosts in VENDOR_HOSTS.values() for name in hosts]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.process
+@pytest.mark.xdist_group("lab")
+def test_a_lab_that_runs_answers_to_all_the_vendors_names(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, SystemClock(), Scenario.of({}), with_s3=False).start()
+    try:
+        context = ssl.create_default_context(cafile=lab.info["ca_file"])
+        with httpx.Client(proxy=lab.info["endpoints"]["proxy"], verify=context, trust_env=False) as client:
+            first = client.get(f"https://pricing.us-east-1.amazonaws.com{aws_bulk.PATH}").text
+            assert first.startswith('"FormatVersion"')
+            for names in VENDOR_HOSTS.values():
+                for name in names:
+                    assert client.get(f"https://{name}/").status_code in (400, 401, 403, 404, 429), name
+    finally:
+        lab.stop()
