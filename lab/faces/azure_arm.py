@@ -20,8 +20,8 @@ _OTHERS = (
         {"GPUs": "8", "vCPUs": "96", "MemoryGB": "1850"},
     ),
 )
-# What a new subscription may not have without asking.
-RESTRICTED = "Standard_ND96isr_H100_v5"
+# What a new subscription may not have without asking, and what it may have only without choosing a zone.
+RESTRICTED, ZONELESS = "Standard_ND96isr_H100_v5", "Standard_NC40ads_H100_v5"
 _QUOTA_VCPUS = 480
 
 
@@ -114,10 +114,11 @@ class Arm:
 
 
 def _sku(name: str, family: str, told: Mapping[str, str], region: str) -> dict[str, Any]:
+    info: dict[str, Any] = {"locations": [region]} | ({"zones": ["1", "2", "3"]} if name == ZONELESS else {})
     restriction = {
-        "type": "Location",
+        "type": "Zone" if name == ZONELESS else "Location",
         "values": [region],
-        "restrictionInfo": {"locations": [region]},
+        "restrictionInfo": info,
         "reasonCode": "NotAvailableForSubscription",
     }
     capabilities = {**told, "LowPriorityCapable": "True", "HyperVGenerations": "V2"}
@@ -130,5 +131,5 @@ def _sku(name: str, family: str, told: Mapping[str, str], region: str) -> dict[s
         "locations": [region],
         "locationInfo": [{"location": region, "zones": ["1", "2", "3"], "zoneDetails": []}],
         "capabilities": [{"name": key, "value": value} for key, value in capabilities.items()],
-        "restrictions": [restriction] if name == RESTRICTED else [],
+        "restrictions": [restriction] if name in (RESTRICTED, ZONELESS) else [],
     }

@@ -28,6 +28,9 @@ from lab.faults import Fault, FaultKind
 from lab.serving import HttpServer
 from lab.tls import Authority
 from lab.world import World
+from providers.azure import skus
+from providers.azure.clients import Clients
+from providers.azure.settings import parse
 from providers.azure.source import AzurePrices
 from providers.registry import open_provider, open_source, vendor_endpoints
 from tests.clocks import ManualClock
@@ -329,6 +332,15 @@ def test_a_count_that_azure_and_the_table_do_not_agree_on_is_doubted(cloud: Azur
     sifted = sift(cloud.source.quotes(), cloud.clock.now_ms(), {}, {})
     assert sifted.doubts[ND_H100].reason == "unknown GPU 'H100-SXM5-80GB (8 by our table, 12 by Azure)'"
     assert H100 not in sifted.doubts
+
+
+def test_of_what_azure_lists_only_machines_are_sizes(cloud: Azure) -> None:
+    told = skus.sizes(Clients(parse(cloud.options)), "eastus")
+    assert "Standard_D4s_v5" in told
+    assert "StandardSSD_LRS" not in told
+    assert {name for name, one in told.items() if one.restricted} == {"Standard_ND96isr_H100_v5"}, (
+        "a machine whose zones are closed can still be had without one"
+    )
 
 
 def test_sizes_are_read_once_a_day(cloud: Azure) -> None:
@@ -671,11 +683,11 @@ def test_refusals_of_the_resource_manager(
 
 def test_a_conflict_is_told_by_its_code_and_not_by_its_type(cloud: Azure) -> None:
     """azure-core calls every 409 `ResourceExistsError`."""
-    code = ""
+    code, status = "", 409
 
     def conflict(request: Request, reply: Reply) -> Reply:
         document = {"error": {"code": code, "message": "no"}}
-        return Reply.of_json(document, 409) if "ResourceGraph" in request.path else reply
+        return Reply.of_json(document, status) if "ResourceGraph" in request.path else reply
 
     cloud.face.change = conflict
     for code, error in (
@@ -685,6 +697,9 @@ def test_a_conflict_is_told_by_its_code_and_not_by_its_type(cloud: Azure) -> Non
     ):
         with pytest.raises(error, match=f"{code}: no"):
             cloud.source.availability()
+    status = 429
+    with pytest.raises(Throttled, match="SomethingElse: no"):
+        cloud.source.availability()
 
 
 def test_a_slow_resource_manager_is_not_waited_for(cloud: Azure) -> None:
