@@ -34,7 +34,12 @@ from tests.process.deployment import ROOT
 from tests.process.gpuhunt.compare import Comparison, Item, Price, compare, facts, ours, theirs
 from tests.process.gpuhunt.reasons import reasons
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(800)]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.timeout(800),
+    pytest.mark.xdist_group("gpuhunt"),
+]
 
 VERSION = "0.1.34"
 TOOLS = ROOT / "build" / "gpuhunt"
@@ -66,9 +71,12 @@ def python() -> Path:
     if not list(TOOLS.glob(f"lib/python*/site-packages/gpuhunt-{VERSION}.dist-info")):
         venv.create(TOOLS, with_pip=True, clear=True)
         install = [program, "-m", "pip", "install", "--quiet", f"gpuhunt[aws,azure,gcp]=={VERSION}"]
-        done = subprocess.run(install, capture_output=True, text=True, timeout=500)
-        if done.returncode:
-            pytest.skip(f"pip cannot install gpuhunt here: {done.stderr.strip().splitlines()[-1]}")
+        try:
+            subprocess.run(install, check=True, capture_output=True, text=True, timeout=500)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"pip cannot install gpuhunt here: {error.stderr.strip().rpartition(chr(10))[2]}")
+        except subprocess.TimeoutExpired:
+            pytest.skip("pip cannot install gpuhunt here in time")
     return program
 
 
