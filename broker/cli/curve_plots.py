@@ -25,7 +25,7 @@ Point = tuple[datetime, float]
 
 
 def in_terminal(items: Sequence[Mapping[str, Any]], since_ms: int, now_ms: int) -> str:
-    """A plot as wide as the terminal; the curves have the numbers of their rows, in order of colour."""
+    """A plot as wide as the terminal, from the first price that is known; a curve ends in the number of its row."""
     import plotille
 
     figure = plotille.Figure()
@@ -34,6 +34,7 @@ def in_terminal(items: Sequence[Mapping[str, Any]], since_ms: int, now_ms: int) 
     figure.color_mode = "names"
     figure.with_colors = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     figure.x_label, figure.y_label = "", "$/GPU/h"
+    since_ms = max(since_ms, _first_ms(items, now_ms))
     curves = [stairs(item, since_ms, now_ms) for item in items]
     figure.set_x_limits(min_=_moment(since_ms), max_=_moment(now_ms))
     figure.set_y_limits(min_=0.0, max_=1.1 * max((usd for curve in curves for _, usd in curve), default=1.0))
@@ -43,7 +44,9 @@ def in_terminal(items: Sequence[Mapping[str, Any]], since_ms: int, now_ms: int) 
     for at, curve in enumerate(curves):
         if curve:
             xs, ys = zip(*curve, strict=True)
-            figure.plot(xs, ys, lc=_NAMES[at % len(_NAMES)], label=str(at + 1))
+            figure.plot(xs, ys, lc=_NAMES[at % len(_NAMES)])
+            number_at = _moment(now_ms - (now_ms - since_ms) // 30)
+            figure.text([number_at], [ys[-1]], [str(at + 1)], lc=_NAMES[at % len(_NAMES)])
     return str(figure.show(legend=False))
 
 
@@ -51,6 +54,7 @@ def as_svg(title: str, items: Sequence[Mapping[str, Any]], since_ms: int, now_ms
     """A document of its own. There must be a point."""
     import leather
 
+    since_ms = max(since_ms, _first_ms(items, now_ms))
     chart = leather.Chart(title)
     top = 1.0
     for at, item in enumerate(items):
@@ -61,6 +65,10 @@ def as_svg(title: str, items: Sequence[Mapping[str, Any]], since_ms: int, now_ms
     chart.set_x_scale(leather.Temporal(_moment(since_ms), _moment(now_ms)))
     chart.set_y_scale(leather.Linear(0, top * 1.1))
     return str(chart.to_svg(width=1000, height=560))
+
+
+def _first_ms(items: Sequence[Mapping[str, Any]], now_ms: int) -> int:
+    return min((item["points"][0]["effective_at_ms"] for item in items if item["points"]), default=now_ms - 1)
 
 
 def stairs(item: Mapping[str, Any], since_ms: int, now_ms: int) -> list[Point]:

@@ -28,7 +28,11 @@ def list_(
     cloud: Annotated[str | None, typer.Option(help="Only this cloud.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is doubted now, with the reason, oldest first. HOLDS is the price that is used meanwhile; it ages."""
+    """What is doubted now, with the reason, oldest first.
+
+    HOLDS is the price that is used meanwhile. TIMES: polls in a row that have said so, and how many it takes to be believed;
+    without that number repetition proves nothing.
+    """
     from broker.cli.client import Client
 
     with Client() as daemon:
@@ -45,7 +49,7 @@ def list_(
                 rate(item["price_micro_usd_h"]),
                 ago(item["first_seen_ms"], answer["at_ms"]),
                 ago(item["last_seen_ms"], answer["at_ms"]),
-                item["times_seen"],
+                _times(item["times_seen"], item["polls_needed"]),
                 item["source"],
                 item["reason"],
             )
@@ -53,6 +57,10 @@ def list_(
         ),
         empty="nothing is in quarantine",
     )
+
+
+def _times(seen: int, needed: int | None) -> str:
+    return str(seen) if needed is None else f"{seen} of {needed}"
 
 
 def confirm(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> None:

@@ -30,6 +30,7 @@ class DoubtView:
         price_text, currency: As the cloud wrote it.
         reason: Why it is not believed.
         times_seen: Polls in a row that have said the same.
+        polls_needed: How many it takes to be believed; null when repetition proves nothing.
         price_micro_usd_h: The price that holds meanwhile; null when none is known.
     """
 
@@ -42,6 +43,7 @@ class DoubtView:
     first_seen_ms: int
     last_seen_ms: int
     times_seen: int
+    polls_needed: int | None
     price_micro_usd_h: int | None
 
 
@@ -80,6 +82,7 @@ def quarantine(_viewer: Viewer, broker: Broker, cloud: str | None = None) -> Lis
             entry.first_seen_ms,
             entry.last_seen_ms,
             entry.times_seen,
+            entry.polls_needed,
             now[key].price_micro_usd_h if key in now else None,
         )
         for key, entry in entries

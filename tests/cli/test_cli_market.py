@@ -1,6 +1,7 @@
 """`broker prices`, `history`, `market`, `quarantine`: what is shown, what is drawn, and exit codes."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -129,6 +130,7 @@ class TestHistory:
         drawn = [line for line in out.splitlines() if any("⠀" < letter <= "⣿" for letter in line)]
         assert drawn, "braille"
         assert "\x1b" not in "".join(drawn), "no colour"
+        assert re.search(r"^ +\d+\.\d\d \|.*1", out, re.M), "a curve ends in the number of its row"
         assert "$/GPU/h" in out
         assert "2.75" in out, "a tenth above the highest"
         (row,) = [line for line in out.splitlines() if SMALL.key in line]
