@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from broker.jobs.ledger import ledger
+from broker.jobs.ledger import Bill, ledger
 from lab.machines import EndedBy, Machine
 from tests.clocks import START_MS
 from tests.sim.sim import Sim
+
+MINIMUM_MS = 60_000  # of both clouds
 
 
 def ledger_is_the_bill(sim: Sim) -> None:
@@ -50,10 +52,24 @@ def ledger_is_the_bill(sim: Sim) -> None:
             sim.violate("I6 ledger", f"{token} cost {line.cost_micro_usd} ({line}); the ledger has {bill}")
         if not told:
             sim.chaos.reached("the end of a meter was inferred")
-            if bill.paid_micro_usd < line.cost_micro_usd:
+            # Inferred bounds hold the true ones; but a minimum that is owed from an earlier start ends earlier, too, and
+            # may end before a rise that the cloud charges.
+            from_ms, to_ms = _span(bill, machine)
+            changes = sim.world.pools[machine.offer_key].changes
+            moved = any(from_ms <= change.at_s * 1000 <= to_ms for change in changes)
+            if bill.billed_s < line.seconds or (bill.paid_micro_usd < line.cost_micro_usd and not moved):
                 sim.violate(
                     "I6 ledger", f"{token} cost {line.cost_micro_usd} ({line}); the ledger has less: {bill}"
                 )
+
+
+def _span(bill: Bill, machine: Machine) -> tuple[int, int]:
+    """From the first to the last moment that the ledger or the cloud charges, in milliseconds."""
+    assert machine.running_s is not None
+    start_ms = bill.segment.started_at_ms
+    ended_ms = (machine.stopping_s or machine.running_s) * 1000
+    minimum_ms = machine.running_s * 1000 + MINIMUM_MS
+    return min(start_ms, machine.running_s * 1000), max(start_ms + bill.billed_s * 1000, ended_ms, minimum_ms)
 
 
 def _forgotten(sim: Sim, machine: Machine) -> bool:
