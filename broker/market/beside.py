@@ -4,7 +4,7 @@ Neither is needed for a decision, so a failure is written down and says nothing 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
@@ -58,7 +58,8 @@ class Beside:
         from_ms = self._since_ms.setdefault(source.cloud, self._seen_until_ms(source.cloud))
 
         def take(raws: Sequence[RawQuote], observed_at_ms: int) -> None:
-            changes = self._history.ingest(believable(raws, observed_at_ms))
+            now = self._history.now()
+            changes = self._history.ingest(believable(raws, observed_at_ms, now))
             log.info("history.imported", cloud=source.cloud, points=len(raws), changes=changes)
 
         poll = await self._look(
@@ -109,7 +110,16 @@ class Beside:
         return poll
 
 
-def believable(raws: Sequence[RawQuote], observed_at_ms: int) -> list[Quote]:
-    """Those of the past that could be prices. What the market would doubt is left out: nobody can confirm it."""
+def believable(raws: Sequence[RawQuote], observed_at_ms: int, now: Mapping[str, Quote]) -> list[Quote]:
+    """Those of the past that could be prices. What the market would doubt is left out: nobody can confirm it.
+
+    The past never says what holds now: that is the polls', which weigh it. So a change that is newer than the price
+    now is left out, and an offer that is not sold now.
+    """
     judged = (judge(raw, observed_at_ms, None) for raw in raws if raw.effective_at_ms is not None)
-    return [quote for quote in judged if isinstance(quote, Quote)]
+    return [quote for quote in judged if isinstance(quote, Quote) and _is_older(quote, now)]
+
+
+def _is_older(quote: Quote, now: Mapping[str, Quote]) -> bool:
+    current = now.get(quote.offer.key)
+    return current is not None and quote.effective_at_ms < current.effective_at_ms

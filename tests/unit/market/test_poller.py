@@ -405,3 +405,16 @@ async def test_what_changed_while_no_daemon_looked_is_read_after_a_start(history
     for _ in range(3):
         await restarted.poll_now("aws")
     assert asked[1:] == [before.started_at_ms]
+
+
+async def test_the_past_never_says_what_holds_now(history: HistoryStore) -> None:
+    gone = replace(SPOT, zone="use1-az9")
+
+    def past(from_ms: int) -> Iterable[RawQuote]:
+        now_ms = from_ms + 90 * 86_400_000
+        return [raw("9.9", SPOT, now_ms + 60_000), raw("2.0", gone, from_ms + 60_000)]
+
+    one = poller(history, Prices("aws", two(), past=past))
+    await one.poll_now("aws")
+    assert history.now()[SPOT.key].price_micro_usd_h == 2_500_000
+    assert gone.key not in history.now()
