@@ -60,7 +60,7 @@ _TABLE = (
     GpuModel("H100-SXM5-80GB", "H100", "SXM", 80, "cuda", "NVIDIA H100 80GB HBM3", 81559, "9.0", 989, 791),
     GpuModel("H200-SXM-141GB", "H200", "SXM", 141, "cuda", "NVIDIA H200", 143771, "9.0", 989),
     GpuModel("GH200-96GB", "GH200", "SXM", 96, "cuda", "NVIDIA GH200 480GB", 97871, "9.0", 989),
-    GpuModel("B200-SXM-192GB", "B200", "SXM", 192, "cuda", "NVIDIA B200", 183359, "10.0", 2250),
+    GpuModel("B200-SXM-180GB", "B200", "SXM", 180, "cuda", "NVIDIA B200", 183359, "10.0", 2250),
     GpuModel("B300-SXM-288GB", "B300", "SXM", 288, "cuda", "NVIDIA B300 SXM6 AC", 275040, "10.3", 2250),
     GpuModel("MI300X-192GB", "MI300X", "SXM", 192, "rocm", "AMD Instinct MI300X", 196592, "gfx942", 1307),
     GpuModel("MI325X-256GB", "MI325X", "SXM", 256, "rocm", "AMD Instinct MI325X", 262128, "gfx942", 1307),

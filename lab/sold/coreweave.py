@@ -14,7 +14,7 @@ _MICRO_USD = 1_000_000
 
 TYPES = (
     InstanceType(
-        "coreweave", "b200-8x", "B200-SXM-192GB", "B200", 8, 184320, 128, 2048, "nvlink", "infiniband"
+        "coreweave", "b200-8x", "B200-SXM-180GB", "B200", 8, 184320, 128, 2048, "nvlink", "infiniband"
     ),
     InstanceType(
         "coreweave",

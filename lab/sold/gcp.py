@@ -45,6 +45,10 @@ _PRICES = {
     },
 }
 
+# Priced on demand by their parts, and never started so: Spot and Flex-start only.
+# cloud.google.com/compute/docs/accelerator-optimized-machines#consumption_option_availability_by_machine_type
+SPOT_ONLY = frozenset({"a3-highgpu-1g"})
+
 _BY_NAME = {kind.name: kind for kind in TYPES}
 
 

@@ -31,7 +31,7 @@ TYPES = (
         "nvlink",
     ),
     InstanceType(
-        "lambda", "gpu_8x_b200_sxm6", "B200-SXM-192GB", "B200 (180 GB SXM6)", 8, 184320, 208, 2900, "nvlink"
+        "lambda", "gpu_8x_b200_sxm6", "B200-SXM-180GB", "B200 (180 GB SXM6)", 8, 184320, 208, 2900, "nvlink"
     ),
     InstanceType("lambda", "gpu_1x_gh200", "GH200-96GB", "GH200 (96 GB)", 1, 98304, 64, 432, "none"),
 )

@@ -14,7 +14,7 @@ _SKUS = {
     "nvidia-h100-80gb": "H100-SXM5-80GB",
     "nvidia-h100-mega-80gb": "H100-SXM5-80GB",
     "nvidia-h200-141gb": "H200-SXM-141GB",
-    "nvidia-b200": "B200-SXM-192GB",
+    "nvidia-b200": "B200-SXM-180GB",
     "nvidia-b300": "B300-SXM-288GB",
 }
 
@@ -48,6 +48,12 @@ _RECIPES = {
     "g2-standard": Recipe("g2", ("l4",)),
 }
 
+# The price list prices their parts on demand all the same; an insert of provisioning model STANDARD is not for them.
+# cloud.google.com/compute/docs/accelerator-optimized-machines#consumption_option_availability_by_machine_type
+_NOT_ON_DEMAND = frozenset(
+    {"a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g", "a3-ultragpu-8g", "a4-highgpu-8g"}
+)
+
 
 @dataclass(frozen=True)
 class MachineFacts:
@@ -65,6 +71,11 @@ class MachineFacts:
     memory_mib: int
     local_ssd_gib: int
     recipe: Recipe
+
+    @property
+    def on_demand(self) -> bool:
+        """Whether Google starts it without an end and without a reservation, or only as Spot and Flex-start."""
+        return self.name not in _NOT_ON_DEMAND
 
     @property
     def interconnect(self) -> str:

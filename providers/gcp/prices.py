@@ -77,7 +77,8 @@ class Prices:
                 found.append(_spot_quote(_offer(region, zone, machine, Market.SPOT), advised[place]))
             elif (price := listed[place]) is not None:
                 found.append(_listed_quote(_offer(region, zone, machine, Market.SPOT), price))
-            if (price := machine_price(priced, machine, region, Market.ON_DEMAND)) is not None:
+            price = machine_price(priced, machine, region, Market.ON_DEMAND)
+            if price is not None and machine.on_demand:
                 found.append(_listed_quote(_offer(region, zone, machine, Market.ON_DEMAND), price))
         return found
 

@@ -39,8 +39,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # "H100 (80 GB SXM5)", "A10 (24 GB PCIe)", "GH200 (96 GB)", "Tesla V100 (16 GB)"
 _GPU = re.compile(r"(?:NVIDIA )?(?:Tesla )?(\w+) \((\d+) GB(?: (\w+))?\)")
 _FORMS = {"sxm": "SXM", "pcie": "PCIe", "nvl": "NVL"}
-# As sold by Lambda -> as our SKUs have it: 180 of a B200's 192 GB can be used.
-_MEMORY_GIB = {("B200", 180): 192}
 
 
 @dataclass(frozen=True)
@@ -111,13 +109,12 @@ def sku_of(gpu_description: str, name: str) -> str:
     if found is None:
         return gpu_description
     family, gigabytes = found[1].upper(), int(found[2])
-    memory_gib = _MEMORY_GIB.get((family, gigabytes), gigabytes)
     forms = {form for word, form in _FORMS.items() if word in (found[3] or "").lower()}
     forms |= {form for word, form in _FORMS.items() if word in name.lower().split("_", 2)[-1]}
     fitting = [
         model.sku
         for model in GPUS.values()
-        if (model.family, model.memory_gib) == (family, memory_gib) and forms <= {model.form}
+        if (model.family, model.memory_gib) == (family, gigabytes) and forms <= {model.form}
     ]
     return fitting[0] if len(fitting) == 1 else gpu_description
 

@@ -70,13 +70,10 @@ def _lambda() -> Reasons:
     def in_gb(offer: Offer, told: Facts) -> bool:
         return told.memory_gib == float(offer.memory_gib) * _GB_A_GIB
 
-    def usable(offer: Offer, told: Facts) -> bool:
-        return offer.gpu == "B200-SXM-192GB" and told.gpu_gib == 180
-
     return Reasons(
         {"regions that no image names": lambda price: price.place not in PLACES},
         {},
-        {"memory of the machine": ("memory_gib", in_gb), "memory of a B200": ("gpu_gib", usable)},
+        {"memory of the machine": ("memory_gib", in_gb)},
     )
 
 
