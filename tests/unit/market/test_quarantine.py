@@ -251,7 +251,7 @@ def test_every_offer_that_was_read_is_either_believed_or_doubted(
         ("A100-SXM4-40GB", 8, Market.ON_DEMAND, 32.7726),
         ("MI300X-192GB", 8, Market.ON_DEMAND, 48.0),
         ("H200-SXM-141GB", 8, Market.ON_DEMAND, 110.24),  # Azure ND H200 v5
-        ("B200-SXM-192GB", 8, Market.ON_DEMAND, 113.93),
+        ("B200-SXM-180GB", 8, Market.ON_DEMAND, 113.93),
         ("GH200-96GB", 1, Market.ON_DEMAND, 1.49),  # Lambda
     ],
 )

@@ -47,7 +47,7 @@ def row(name: str = "gpu_1x_a10", **changes: Any) -> dict[str, Any]:
         ("A100 (80 GB SXM4)", "gpu_8x_a100_80gb_sxm4", "A100-SXM4-80GB"),
         ("A10 (24 GB PCIe)", "gpu_1x_a10", "A10-24GB"),
         ("GH200 (96 GB)", "gpu_1x_gh200", "GH200-96GB"),
-        ("B200 (180 GB SXM6)", "gpu_8x_b200_sxm6", "B200-SXM-192GB"),
+        ("B200 (180 GB SXM6)", "gpu_8x_b200_sxm6", "B200-SXM-180GB"),
         ("H100 (80 GB)", "gpu_1x_h100_pcie", "H100-PCIe-80GB"),
         ("Tesla V100 (16 GB)", "gpu_8x_v100_sxm2", "V100-SXM2-16GB"),
     ],
