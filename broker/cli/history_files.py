@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from broker.settings import Settings
     from broker.store.past_files import Source
 
-_BATCH = 20_000  # of one transaction: well under a second
+_BATCH = 10_000  # of one transaction: a fraction of a second
 # A poll that waits for us gets in between.
 _PAUSE_S = 0.05
 _SHOWN = 20

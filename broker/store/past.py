@@ -17,7 +17,7 @@ from broker.store.engines import Engines, open_engines
 from broker.store.fetch import fetch
 from broker.store.ingest import OFFER_FIELDS, Held, count_up, is_point, offer_row, source_ids_of
 from broker.store.migrate import is_current, migrate
-from broker.store.prices import OFFER, PRICE_POINT
+from broker.store.prices import OFFER
 
 _IDS = "SELECT key, id FROM offer"
 _OFFERS = (
@@ -32,6 +32,7 @@ _POINTS = f"""\
 SELECT p.price_micro_usd_h, p.effective_at_ms, p.observed_at_ms, s.name
 FROM price_point p JOIN source s ON s.id = p.source_id
 WHERE p.offer_id = :id AND p.{_FROM} ORDER BY p.effective_at_ms, p.observed_at_ms"""
+_INSERT = f"INSERT INTO price_point (offer_id, {', '.join(Held._fields)}) VALUES (?, ?, ?, ?, ?)"
 _KNOWN = f"""\
 SELECT effective_at_ms, observed_at_ms, price_micro_usd_h, source_id FROM price_point
 WHERE offer_id = :id AND {_FROM} AND effective_at_ms <= :to_ms ORDER BY effective_at_ms, observed_at_ms"""
@@ -103,14 +104,20 @@ class PastStore:
         with self._engines.writer.begin() as connection:
             ids = _ids(connection, {key: found[0].offer for key, found in by_key.items()})
             sources = source_ids_of(connection, {q.source for found in by_key.values() for q in found})
+            rows: list[tuple[int, ...]] = []
             for key, found in by_key.items():
-                done += _add_to(connection, ids[key], found, sources, confirmed)
+                fresh, newer = _new_to(connection, ids[key], found, sources, confirmed)
+                rows += [(ids[key], *entry) for entry in fresh]
+                done += Added(len(fresh), len(found) - len(fresh) - newer, newer)
+            if rows:
+                connection.exec_driver_sql(_INSERT, rows)
         return done
 
 
-def _add_to(
+def _new_to(
     connection: Connection, offer_id: int, quotes: Sequence[Quote], sources: dict[str, int], confirmed: bool
-) -> Added:
+) -> tuple[list[Held], int]:
+    """The points of an offer that are new, and how many are newer than its price now."""
     wanted = sorted(quotes, key=lambda quote: (quote.effective_at_ms, quote.observed_at_ms))
     now = next(iter(fetch(connection, _NOW, {"id": offer_id})), None)
     window = {"id": offer_id, "from_ms": wanted[0].effective_at_ms, "to_ms": wanted[-1].effective_at_ms}
@@ -134,10 +141,7 @@ def _add_to(
         insort(known, entry)
         there.add(entry[:2])
         fresh.append(entry)
-    if fresh:
-        rows = [{"offer_id": offer_id, **entry._asdict()} for entry in fresh]
-        connection.execute(insert(PRICE_POINT), rows)
-    return Added(len(fresh), len(wanted) - len(fresh) - newer, newer)
+    return fresh, newer
 
 
 def _says_nothing(quote: Quote, held: Held, confirmed: bool) -> bool:

@@ -9,6 +9,7 @@ from broker.core.gpu import GPUS
 from broker.core.offer import Market, Offer, Quote
 from broker.core.time import LAST_MS, from_iso, to_iso
 from broker.core.yaml_text import did_you_mean
+from broker.store.ingest import OFFER_FIELDS
 
 COLUMNS: Mapping[str, str] = {
     "cloud": "`aws`, `gcp` ...",
@@ -64,17 +65,11 @@ def quote_of(row: Mapping[str, Any], now_ms: int, observed: Observed, clouds: Co
     Raises:
         ValueError: why it is none.
     """
-    market = _text(row, "market")
-    if market not in tuple(Market):
-        raise ValueError(f"market: {market!r} is not one of {', '.join(Market)}")
+    try:
+        offer = _offer(*(row[name] for name in OFFER_FIELDS))
+    except TypeError:  # a list, in a Parquet file
+        raise ValueError("a cell is neither text nor a number") from None
     price = _integer(row, "price_micro_usd_h", least=1)
-    offer = _offer(
-        *(_text(row, name) for name in ("cloud", "region", "zone", "instance_type")),
-        market,
-        _text(row, "gpu"),
-        *(_integer(row, name, least) for name, least in (("gpus", 1), ("vcpus", 0), ("memory_gib", 0))),
-        *(_text(row, name) for name in ("interconnect", "fabric")),
-    )
     if offer.cloud not in clouds:
         raise ValueError(f"cloud: {offer.cloud!r} is not known{_near(offer.cloud, clouds)}")
     effective_at_ms = _moment(row, "effective_at")
@@ -94,15 +89,34 @@ def quote_of(row: Mapping[str, Any], now_ms: int, observed: Observed, clouds: Co
     return Quote(offer, price, effective_at_ms, observed_at_ms, source)
 
 
-@lru_cache(maxsize=16_384)
-def _offer(*shape: Any) -> Offer:
-    cloud, region, zone, instance_type, market, gpu, *rest = shape
-    for name, part in (("cloud", cloud), ("zone", zone), ("instance_type", instance_type)):
-        if "/" in part:
+# Typed: True is 1, and no number of GPUs. A file has some thousand offers and millions of rows.
+@lru_cache(maxsize=65_536, typed=True)
+def _offer(*cells: Any) -> Offer:
+    row = dict(zip(OFFER_FIELDS, cells, strict=True))
+    market = _text(row, "market")
+    if market not in tuple(Market):
+        raise ValueError(f"market: {market!r} is not one of {', '.join(Market)}")
+    parts = [_text(row, name) for name in ("cloud", "region", "zone", "instance_type")]
+    for name, part in zip(("cloud", "region", "zone", "instance_type"), parts, strict=True):
+        if "/" in part and name != "region":
             raise ValueError(f"{name}: {part!r} has a slash")
+    gpu = _text(row, "gpu")
     if gpu not in GPUS:
         raise ValueError(f"gpu: {gpu!r} is not known{_near(gpu, GPUS)}")
-    return Offer(cloud, region, zone, instance_type, Market(market), gpu, *rest)
+    cloud, region, zone, instance_type = parts
+    return Offer(
+        cloud,
+        region,
+        zone,
+        instance_type,
+        Market(market),
+        gpu,
+        gpus=_integer(row, "gpus", least=1),
+        vcpus=_integer(row, "vcpus", least=0),
+        memory_gib=_integer(row, "memory_gib", least=0),
+        interconnect=_text(row, "interconnect"),
+        fabric=_text(row, "fabric"),
+    )
 
 
 def _near(word: str, known: Collection[str]) -> str:

@@ -210,6 +210,7 @@ class TestRows:
             ({"gpus": "0"}, "gpus: 0 is not between 1 and 1024"),
             ({"gpus": "8.0"}, "gpus: '8.0' is no whole number"),
             ({"gpus": True}, "no whole number"),
+            ({"zone": ["a"]}, "neither text nor a number"),
             ({"price_micro_usd_h": "0"}, "price_micro_usd_h: 0 is not between"),
             ({"price_micro_usd_h": "-5"}, "price_micro_usd_h: -5 is not between"),
             ({"price_micro_usd_h": 1e6}, "no whole number"),
