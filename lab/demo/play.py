@@ -3,7 +3,7 @@
 AWS spot, first zone     base                 x 1.9 at the jump
 GCP spot                 0.8 x base           no stock until the jump, then for one machine, gone after the interruption
 AWS spot, other zones    1.05 .. 1.35 x base  in stock
-on demand                2.2 x base           in stock
+AWS on demand            2.2 x base           in stock
 """
 
 import random
@@ -56,7 +56,6 @@ def play(seed: int) -> Play:
         _THIRD: round(base * third, 4),
         GCP: round(base * GCP_SHARE, 6),
         "aws/*/p5.4xlarge/on_demand": round(base * 2.2, 4),
-        "gcp/*/a3-highgpu-1g/on_demand": round(base * 2.4, 6),
     }
     stock = {"gcp/*/a3-highgpu-1g/spot": 0}
     if seed:

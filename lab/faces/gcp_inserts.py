@@ -10,6 +10,7 @@ from typing import Any
 from lab.faces.gcp_errors import GcpError
 from lab.faults import FaultKind
 from lab.machines import CreateRequest
+from lab.sold.gcp import SPOT_ONLY
 from lab.world import World
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -61,12 +62,17 @@ def create_request(
     """What the world is asked for.
 
     Raises:
-        GcpError: the machine type is not sold in that zone.
+        GcpError: the machine type is not sold in that zone, or not on demand.
     """
     scheduling, kind = body.get("scheduling", {}), body["machineType"].rpartition("/")[2]
     key = f"gcp/{zone}/{kind}/{_market(body)}"
     if key not in world.pools:
         raise GcpError(400, "invalid", f"Machine type with name '{kind}' does not exist in zone '{zone}'.")
+    if _market(body) == "on_demand" and kind in SPOT_ONLY:
+        # Google says that it is refused; in which words is unconfirmed.
+        raise _invalid(
+            "scheduling.provisioningModel", "STANDARD", f"{kind} is for Spot and Flex-start VMs only"
+        )
     items = {item["key"]: item.get("value", "") for item in body.get("metadata", {}).get("items", [])}
     return CreateRequest(
         offer_key=key,

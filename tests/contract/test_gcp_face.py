@@ -192,6 +192,21 @@ def test_lists_page_and_filter(outside: Callable[[str, str], Any]) -> None:
         assert [row["name"] for row in found] == wanted, expression
 
 
+def test_a_part_of_an_a3_high_is_not_started_on_demand(
+    outside: Callable[[str, str], Any], gcp_cloud: Cloud
+) -> None:
+    instances, here = outside("compute", "v1").instances(), {"project": PROJECT, "zone": ZONE}
+    kind = {"machineType": f"zones/{ZONE}/machineTypes/a3-highgpu-1g"}
+    with pytest.raises(HttpError) as caught:
+        instances.insert(**here, body=body("dear", provisioningModel="STANDARD") | kind).execute()
+    error = json.loads(caught.value.content)["error"]
+    assert (error["code"], error["errors"][0]["reason"]) == (400, "invalid")
+    assert "provisioningModel" in error["message"]
+    instances.insert(**here, body=body("cheap") | kind).execute()
+    assert gcp_cloud.truth is not None
+    assert [machine.request.name for machine in gcp_cloud.truth.machines()] == ["cheap"]
+
+
 @pytest.mark.parametrize(
     ("changes", "status"),
     [

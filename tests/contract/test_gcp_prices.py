@@ -84,6 +84,15 @@ def test_spot_is_the_advisors_price_and_equal_to_the_sum_of_the_parts(gcp: Cloud
         assert listed[key].source == LISTED
 
 
+def test_what_google_starts_only_as_spot_is_not_quoted_on_demand_though_its_parts_are_priced(
+    gcp: Cloud, world: World
+) -> None:
+    quoted = {quote.offer.key for quote in gcp.provider.quotes()}
+    assert {SPOT, L4, L4.replace("spot", "on_demand")} <= quoted
+    assert SPOT.replace("spot", "on_demand") in world.pools
+    assert not [key for key in quoted if "/a3-highgpu-1g/on_demand" in key]
+
+
 def test_a_machine_is_asked_about_once_a_region_and_again_when_its_listed_price_moves(
     gcp: Cloud, world: World, watch: Callable[..., Calls]
 ) -> None:
@@ -184,7 +193,7 @@ def test_another_currency_of_the_advisor_is_told(gcp: Cloud) -> None:
     gcp.fault(FaultKind.WRONG_CURRENCY, HISTORY, count=None)
     found = {quote.offer.key: quote.currency for quote in gcp.provider.quotes()}
     assert found[SPOT] == "EUR"
-    assert found[SPOT.replace("spot", "on_demand")] == "USD"
+    assert found[L4.replace("spot", "on_demand")] == "USD"
 
 
 def test_no_advice_is_asked_for_when_it_is_switched_off(gcp: Cloud) -> None:

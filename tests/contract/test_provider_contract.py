@@ -20,9 +20,17 @@ from broker.core.money import micro_usd
 from broker.core.offer import Market
 from broker.core.ports import CloudState
 from lab.faults import FaultKind
+from lab.sold import gcp
 from tests.contract.conftest import INSTALLATION, TOKENS, Cloud
 
 pytestmark = pytest.mark.process
+
+# Sold by the world, and not what the cloud would start.
+NOT_QUOTED = {
+    listing.key
+    for listing in gcp.listings()
+    if listing.market == "on_demand" and listing.type.name in gcp.SPOT_ONLY
+}
 
 
 def test_one_token_is_one_node(cloud: Cloud) -> None:
@@ -120,7 +128,7 @@ def test_prices_are_the_worlds(lab_cloud: Cloud) -> None:
     sold = {
         key: lab_cloud.truth.price(key) for key in lab_cloud.truth.pools if key.startswith(lab_cloud.name)
     }
-    assert quoted == sold
+    assert quoted == {key: price for key, price in sold.items() if key not in NOT_QUOTED}
 
 
 def test_a_price_change_carries_its_own_date(lab_cloud: Cloud) -> None:

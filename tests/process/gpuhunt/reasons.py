@@ -142,18 +142,9 @@ def _gcp(world: World) -> Reasons:
     def pair(price: Price) -> bool:
         """Ours, where gpuhunt has that other price: what the market takes on demand."""
         key = f"gcp/{price.place}/{price.instance_type}/on_demand"
-        return (
-            not not_on_demand(price) and price.market == "on_demand" and price.micro_usd_h == world.price(key)
-        )
+        return price.market == "on_demand" and price.micro_usd_h == world.price(key)
 
-    def not_on_demand(price: Price) -> bool:
-        _, kind = kinds[price.place, price.instance_type]
-        return price.market == "on_demand" and kind.name.startswith("a3-highgpu-") and kind.gpus < 8
-
-    return Reasons(
-        {"a GPU at the price of DWS": pair, "not sold on demand": not_on_demand},
-        {"a GPU at the price of DWS": flex},
-    )
+    return Reasons({"a GPU at the price of DWS": pair}, {"a GPU at the price of DWS": flex})
 
 
 def _with_flex_gpu(skus: Iterable[Mapping[str, Any]], region: str, kind: InstanceType) -> Decimal:
