@@ -138,15 +138,17 @@ class Collector:
     def _meter(tx: Tx, machine: CloudNode, ended_at_ms: int | None) -> None:
         """An orphan costs money like any other node: its row stays final, its segment tells what it really ran.
 
-        The end is when the cloud has taken the delete; most keep no record of it that we could wait for.
+        The end is when the cloud has taken the delete; most keep no record of it that we could wait for. One that was
+        listed before it ran may run by now: its meter is taken to begin when it was made.
         """
         node = tx.node(machine.token)
-        if node is not None and machine.billed_from_ms is not None:
+        from_ms = machine.billed_from_ms or machine.created_at_ms or None
+        if node is not None and from_ms is not None:
             tx.save(
                 replace(
                     node,
                     provider_id=machine.provider_id,
-                    billed_from_ms=machine.billed_from_ms,
+                    billed_from_ms=from_ms,
                     ended_at_ms=ended_at_ms,
                     ended_by=EndedBy.US if ended_at_ms is not None else None,
                 )

@@ -176,9 +176,19 @@ def test_an_end_that_is_not_confirmed_leaves_the_meter_running(
     assert (segment(harness).ended_at_ms, segment(harness).ended_by) == (None, None)
 
 
-def test_what_has_never_run_has_no_meter(harness: Harness, collector: Collector) -> None:
+def test_what_was_listed_before_it_ran_is_paid_from_when_it_was_made(
+    harness: Harness, collector: Collector
+) -> None:
     machine = final(harness, ended_at_ms=2, ended_by=EndedBy.NODE)
-    asyncio.run(collector.end(replace(machine, billed_from_ms=None)))
+    made_ms = machine.created_at_ms - 5000
+    asyncio.run(collector.end(replace(machine, billed_from_ms=None, created_at_ms=made_ms)))
+    assert segment(harness).started_at_ms == made_ms
+    assert segment(harness).ended_at_ms == harness.clock.now_ms()
+
+
+def test_what_nobody_knows_a_start_of_has_no_meter(harness: Harness, collector: Collector) -> None:
+    machine = final(harness, ended_at_ms=2, ended_by=EndedBy.NODE)
+    asyncio.run(collector.end(replace(machine, billed_from_ms=None, created_at_ms=0)))
     assert segment(harness).ended_at_ms == 2
 
 
