@@ -25,7 +25,7 @@ class Size:
     repetitions: int
 
 
-FULL = Size(offers=100_000, filters=100, points=10_000_000, asked=500, repetitions=7)
+FULL = Size(offers=100_000, filters=100, points=10_000_000, asked=500, repetitions=5)
 QUICK = Size(offers=5_000, filters=100, points=100_000, asked=100, repetitions=3)
 
 

@@ -37,7 +37,7 @@ _SKU = {
     "H100": "H100-SXM5-80GB",
     "H200": "H200-SXM-141GB",
     "GH200": "GH200-96GB",
-    "B200": "B200-SXM-192GB",
+    "B200": "B200-SXM-180GB",
 }
 _POLICY = "policy: cheapest\nobjective: cheapest\nplace: {order: [spot, on_demand]}\n"
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 T = TypeVar("T")
-Side = Callable[[], float]
-"""One repetition; returns its CPU seconds."""
+Side = Callable[[], float | Mapping[str, float]]
+"""One repetition; returns its CPU seconds, or those of several parts by their names."""
 
 
 class Skipped(Exception):
@@ -56,19 +56,20 @@ def cpu(work: Callable[[], T]) -> tuple[float, T]:
 
 
 def interleave(sides: Mapping[str, Side], repetitions: int, *, warm: int = 1) -> dict[str, float]:
-    """Median CPU milliseconds of each side: all sides in turn, every other time backwards.
+    """Median CPU milliseconds of each side or its parts: all sides in turn, every other time backwards.
 
     Args:
         warm: Rounds before, which do not count.
     """
-    taken: dict[str, list[float]] = {name: [] for name in sides}
+    taken: dict[str, list[float]] = {}
     for turn in range(-warm, repetitions):
         names = list(sides) if turn % 2 else list(reversed(sides))
         for name in names:
             say(f"  {'warm-up' if turn < 0 else f'{turn + 1} of {repetitions}'}: {name}", end="\r")
             seconds = sides[name]()
-            if turn >= 0:
-                taken[name].append(seconds)
+            parts = seconds if isinstance(seconds, Mapping) else {name: seconds}
+            for part, value in parts.items() if turn >= 0 else ():
+                taken.setdefault(part, []).append(value)
     return {name: statistics.median(seconds) * 1000 for name, seconds in taken.items()}
 
 
