@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from broker.core.errors import SettingsError
+from broker.core.tariff import EgressPrices
 from broker.core.wrong_value import of_one_value, words
 
 
@@ -42,10 +44,18 @@ def _keeps_secrets(url: str) -> str:
 SecretUrl = Annotated[str, AfterValidator(_keeps_secrets)]
 
 
+_EGRESS = tuple(price.name for price in fields(EgressPrices))
+
+
 class Options(BaseModel):
     """Base of every cloud's options: frozen, unknown keys refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def unless_given(self, prices: EgressPrices) -> EgressPrices:
+        """List prices of some regions, without those that an option sets: a contract's price holds everywhere."""
+        given = {price for price in _EGRESS if f"egress_{price}_usd_gib" in self.model_fields_set}
+        return replace(prices, **dict.fromkeys(given))
 
 
 M = TypeVar("M", bound=Options)

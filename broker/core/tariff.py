@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 from broker.core.offer import Offer
+
+Value = TypeVar("Value")
 
 
 class Sampling(StrEnum):
@@ -39,6 +42,21 @@ class BillingRule:
 
 
 @dataclass(frozen=True)
+class EgressPrices:
+    """One GiB that leaves regions where other prices hold, in micro-USD; None where the rule's own one does.
+
+    Attributes:
+        region: To another region of the same area.
+        area: To a region of another area.
+        internet: To another cloud, or to a store elsewhere.
+    """
+
+    region: int | None = None
+    area: int | None = None
+    internet: int | None = None
+
+
+@dataclass(frozen=True)
 class EgressRule:
     """Price of one GiB that leaves a place, in micro-USD, by how far it goes.
 
@@ -49,6 +67,7 @@ class EgressRule:
         internet: To another cloud, or to a store elsewhere.
         areas: Area by the start of a region's name (``us-`` -> ``america``); the longest match counts. A region that
             matches none is an area of its own.
+        elsewhere: Other prices by the start of the name of the region that is *left*; the longest match counts.
         source: Where it is written down, with its date.
     """
 
@@ -57,18 +76,25 @@ class EgressRule:
     area: int
     internet: int
     areas: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, EgressPrices] = field(default_factory=dict)
     source: str = ""
 
     def micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
         """From a place to another one; None is a store elsewhere. Within one zone nothing is charged."""
+        here = _of_start(self.elsewhere, from_offer.region) or EgressPrices()
         if to_offer is None or to_offer.cloud != from_offer.cloud:
-            return self.internet
+            return self.internet if here.internet is None else here.internet
         if to_offer.region == from_offer.region:
             return 0 if to_offer.zone == from_offer.zone else self.zone
-        same = self.area_of(to_offer.region) == self.area_of(from_offer.region)
-        return self.region if same else self.area
+        if self.area_of(to_offer.region) == self.area_of(from_offer.region):
+            return self.region if here.region is None else here.region
+        return self.area if here.area is None else here.area
 
     def area_of(self, region: str) -> str:
         """The area that a region lies in."""
-        starts = [start for start in self.areas if region.startswith(start)]
-        return self.areas[max(starts, key=len)] if starts else region
+        return _of_start(self.areas, region) or region
+
+
+def _of_start(by_start: Mapping[str, Value], name: str) -> Value | None:
+    starts = [start for start in by_start if name.startswith(start)]
+    return by_start[max(starts, key=len)] if starts else None

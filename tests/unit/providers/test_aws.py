@@ -293,3 +293,31 @@ def test_egress_goes_by_place_and_takes_its_prices_from_the_options() -> None:
     assert cost("us-west-2", "usw2-az1") == cost("ca-central-1", "cac1-az1") == 20_000
     assert cost("ap-south-1", "aps1-az1") == 90_000
     assert rule.micro_usd_per_gib(OFFER, None) == 90_000
+
+
+@pytest.mark.parametrize(
+    ("region", "to_region", "micro_usd"),
+    [
+        ("ap-south-1", "ap-northeast-1", 86_000),
+        ("ap-south-1", "us-east-1", 86_000),
+        ("ap-northeast-1", "us-east-1", 90_000),
+        ("sa-east-1", "us-east-1", 138_000),
+        ("us-east-1", "sa-east-1", 20_000),
+        ("eu-west-1", "us-east-1", 20_000),
+        ("mx-central-1", "us-east-1", 20_000),
+        ("mx-central-1", "ap-south-1", 80_000),
+    ],
+)
+def test_egress_costs_what_the_region_costs_that_is_left(region: str, to_region: str, micro_usd: int) -> None:
+    left, reached = (replace(OFFER, region=name, zone=name) for name in (region, to_region))
+    assert egress_rule(OPTIONS).micro_usd_per_gib(left, reached) == micro_usd
+
+
+def test_another_cloud_is_never_cheaper_than_another_region_and_a_contract_holds_everywhere() -> None:
+    brazil = replace(OFFER, region="sa-east-1", zone="sae1-az1")
+    assert egress_rule(OPTIONS).micro_usd_per_gib(brazil, None) == 138_000
+    contract = OPTIONS.model_copy(
+        update={"egress_internet_usd_gib": Decimal("0.05"), "egress_area_usd_gib": Decimal("0.03")}
+    )
+    assert egress_rule(contract).micro_usd_per_gib(brazil, None) == 50_000
+    assert egress_rule(contract).micro_usd_per_gib(brazil, OFFER) == 30_000

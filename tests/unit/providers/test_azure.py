@@ -200,7 +200,11 @@ def offer(region: str, cloud: str = "azure") -> Offer:
         ("eastus", "westus3", 20_000),
         ("westeurope", "swedencentral", 20_000),
         ("westus2", "westeurope", 50_000),
-        ("eastasia", "japaneast", 50_000),
+        ("eastasia", "japaneast", 80_000),
+        ("japaneast", "eastus", 80_000),
+        ("eastus", "japaneast", 50_000),
+        ("brazilsouth", "chilecentral", 160_000),
+        ("nowhere", "eastus", 50_000),
         ("northcentralus", "northeurope", 50_000),
     ],
 )
@@ -215,6 +219,8 @@ def test_leaving_for_another_cloud_or_a_store_elsewhere_is_the_internet() -> Non
     assert source.egress_micro_usd_per_gib(offer("eastus"), offer("us-east-1", "aws")) == 87_000
     own = open_source("azure", PLAIN | {"egress_internet_usd_gib": "0.05"}, ManualClock(), "i")
     assert own.egress_micro_usd_per_gib(offer("eastus"), None) == 50_000
+    assert source.egress_micro_usd_per_gib(offer("brazilsouth"), None) == 160_000
+    assert own.egress_micro_usd_per_gib(offer("brazilsouth"), None) == 50_000
 
 
 def test_disks_are_priced_by_the_option() -> None:
@@ -238,7 +244,9 @@ def test_the_areas_of_egress_do_not_overlap() -> None:
     rule = tariff.egress_rule(AzureOptions(regions=("eastus",)))
     assert rule.area_of("westus3") == rule.area_of("canadacentral") == "north_america"
     assert rule.area_of("westeurope") == rule.area_of("uksouth") == "europe"
-    assert rule.area_of("japaneast") == "japaneast"
+    assert rule.area_of("japaneast") == rule.area_of("southindia") == "asia"
+    assert rule.area_of("southcentralus") == "north_america"
+    assert rule.area_of("nowhere") == "nowhere"
 
 
 # Doctor
