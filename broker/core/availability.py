@@ -1,7 +1,10 @@
 """What a cloud says about obtaining an offer. It is a hint and never a promise; only a launch tells."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from broker.core.errors import ProviderError
 
 
 class Signal(StrEnum):
@@ -40,3 +43,21 @@ class Availability:
     high: float
     observed_at_ms: int
     source: str
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """Something that a cloud was asked and did not answer, while there are hints to tell. `error` is for a person."""
+
+    error: str
+
+
+def answered(hints: Sequence[Availability], failures: Sequence[ProviderError]) -> list[Availability | Unanswered]:
+    """The hints, and a word for each call that failed.
+
+    Raises:
+        ProviderError: the first failure, where there is no hint at all.
+    """
+    if failures and not hints:
+        raise failures[0]
+    return [*hints, *(Unanswered(str(failure)) for failure in failures)]

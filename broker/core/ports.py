@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from broker.core.availability import Availability
+from broker.core.availability import Availability, Unanswered
 from broker.core.model import EndedBy
 from broker.core.offer import Market, Offer, RawQuote
 from broker.core.tariff import BillingRule
@@ -130,11 +130,14 @@ class PriceSource(Protocol):
     def price_history(self, from_ms: int) -> Iterable[RawQuote]:
         """Changes of price since then, where the cloud keeps them, oldest first; nothing where it does not."""
 
-    def availability(self) -> Iterable[Availability]:
+    def availability(self) -> Iterable[Availability | Unanswered]:
         """What the cloud says about obtaining its offers; nothing where it says nothing.
 
         Called after each poll. A cloud that limits how often it may be asked is asked less often, and what it said
-        last is told again with its date.
+        last is told again with its date. One call that fails takes no hint away: it is told beside the others.
+
+        Raises:
+            ProviderError: there is nothing to tell, for a call failed.
         """
 
     def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:

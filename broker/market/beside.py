@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import structlog
 
+from broker.core.availability import Availability, Unanswered
 from broker.core.errors import DiskFull, ProviderError
 from broker.core.offer import Quote, RawQuote
 from broker.core.ports import Clock, PriceSource
@@ -37,12 +38,14 @@ class Beside:
         self._known: set[str] = set()
 
     async def hints(self, source: PriceSource, reader: Reader, timeout_s: float) -> None:
-        """What the cloud says now about obtaining its offers. What it said before stays when it does not answer."""
+        """What the cloud says now about obtaining its offers. What it said before stays where it does not answer."""
+
+        def take(said: Sequence[Availability | Unanswered], _: int) -> None:
+            hints = [hint for hint in said if isinstance(hint, Availability)]
+            self._history.record_hints(source.cloud, hints, whole=len(hints) == len(said))
+
         poll = await self._look(
-            PollKind.AVAILABILITY,
-            source,
-            lambda: reader.read(source.availability, timeout_s),
-            lambda hints, _: self._history.record_hints(source.cloud, hints),
+            PollKind.AVAILABILITY, source, lambda: reader.read(source.availability, timeout_s), take
         )
         if poll.ok and not poll.offers:
             self._silent.add(source.cloud)
@@ -105,9 +108,21 @@ class Beside:
             text = str(error) or type(error).__name__
             poll = Poll(source.cloud, started_at_ms, self._clock.now_ms(), False, error=text, kind=kind)
         else:
-            poll = Poll(source.cloud, started_at_ms, self._clock.now_ms(), True, len(found), kind=kind)
+            poll = _looked(kind, source.cloud, started_at_ms, self._clock.now_ms(), found)
         await asyncio.to_thread(self._history.record_poll, poll)
         return poll
+
+
+def _looked(
+    kind: PollKind, cloud: str, started_at_ms: int, ended_at_ms: int, found: Sequence[object]
+) -> Poll:
+    missing = [item.error for item in found if isinstance(item, Unanswered)]
+    if missing:
+        log.warning(
+            "poll.failed", cloud=cloud, kind=kind, code="partial", error=missing[0], failed=len(missing)
+        )
+    read = len(found) - len(missing)
+    return Poll(cloud, started_at_ms, ended_at_ms, not missing, read, error="; ".join(missing), kind=kind)
 
 
 def believable(raws: Sequence[RawQuote], observed_at_ms: int, now: Mapping[str, Quote]) -> list[Quote]:

@@ -50,4 +50,8 @@ def _hints(poll: Poll, now_ms: int) -> Check:
     age = format_duration(max(0, now_ms - poll.started_at_ms) / MS)
     if poll.ok:
         return Check("availability", True, f"{poll.offers} hints, {age} old")
+    if poll.offers:
+        return Check(
+            "availability", None, f"{poll.offers} hints, {age} old; others were not told: {poll.error}"
+        )
     return Check("availability", None, f"not told {age} ago: {poll.error}; prices do not need it")

@@ -41,7 +41,7 @@ class Poll:
 
     Attributes:
         ok: False when any page failed: a partial poll is a failed one.
-        offers: Prices or hints that were read.
+        offers: Prices or hints that were read. Of a failed poll prices are never kept, and hints are.
         changes: How many of them were news.
         error: What went wrong, for a person.
     """
@@ -176,11 +176,19 @@ class HistoryStore:
 
     # -- hints ----------------------------------------------------------------------------------------------------------
 
-    def record_hints(self, cloud: str, hints: Iterable[Availability]) -> None:
-        """What a cloud says now about obtaining its offers; what it no longer says is forgotten."""
+    def record_hints(self, cloud: str, hints: Iterable[Availability], whole: bool = True) -> None:
+        """What a cloud says now about obtaining its offers.
+
+        Args:
+            cloud: Whose hints these are.
+            hints: With their dates.
+            whole: It has answered everything, so what it no longer says is forgotten.
+        """
         rows = [asdict(hint) for hint in hints]
+        mine = HINT.c.offer_key.startswith(f"{cloud}/", autoescape=True)
         with self._engines.writer.begin() as connection:
-            connection.execute(delete(HINT).where(HINT.c.offer_key.startswith(f"{cloud}/", autoescape=True)))
+            if whole:
+                connection.execute(delete(HINT).where(mine))
             if rows:
                 connection.execute(insert(HINT).prefix_with("OR REPLACE"), rows)
 

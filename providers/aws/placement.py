@@ -20,8 +20,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from broker.core.availability import Availability, Signal
-from broker.core.errors import Denied
+from broker.core.availability import Availability, Signal, Unanswered, answered
+from broker.core.errors import Denied, ProviderDown, ProviderError
 from broker.core.offer import Market
 from broker.core.ports import Clock
 from broker.core.time import HOUR_S, MS
@@ -85,12 +85,12 @@ class PlacementScores:
         self._clock = clock
         self._answers: dict[Question, Answer] = {}
 
-    def hints(self) -> list[Availability]:
+    def hints(self) -> list[Availability | Unanswered]:
         """The scores of every spot offer that has one; nothing when they are switched off.
 
         Raises:
-            Denied: we may not ask. Told once, and then again after six hours.
-            ProviderError: a call failed. What was answered before is kept, and the rest is asked next time.
+            Denied: we may not ask, and there is no score. Told once, and then again after six hours.
+            ProviderError: a call failed, and there is no score; what was not asked is asked next time.
         """
         if not self._options.placement_scores:
             return []
@@ -102,10 +102,24 @@ class PlacementScores:
         ][:_MOST_REQUESTS]
         self._answers = {question: self._answers.get(question, _NEVER) for question in wanted}
         now_ms = self._clock.now_ms()
+        failures = self._ask_due(now_ms)
+        return answered([hint for catalogue in catalogues for hint in self._hints(catalogue)], failures)
+
+    def _ask_due(self, now_ms: int) -> list[ProviderError]:
+        failures: list[ProviderError] = []
+        silent: set[str] = set()
         for question, known in list(self._answers.items()):
-            if now_ms - known.asked_at_ms >= _EVERY_MS:
+            if now_ms - known.asked_at_ms < _EVERY_MS or question.region in silent:
+                continue
+            try:
                 self._ask(question, known, now_ms)
-        return [hint for catalogue in catalogues for hint in self._hints(catalogue)]
+            except ProviderDown as failure:
+                failures.append(failure)
+                silent.add(question.region)  # each call may take a whole time-out
+            except ProviderError as failure:
+                # The account or its rate: the other requests would only say the same.
+                return [*failures, failure]
+        return failures
 
     def _ask(self, question: Question, known: Answer, now_ms: int) -> None:
         try:

@@ -5,7 +5,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from broker.core.availability import Availability
+from broker.core.availability import Availability, Unanswered
 from broker.core.money import micro_usd
 from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, Clock, CloudNode, LaunchRequest
@@ -56,7 +56,7 @@ class AwsProvider:
         """Changes of spot price of the last 90 days, page by page."""
         return self._prices.history(from_ms)
 
-    def availability(self) -> Sequence[Availability]:
+    def availability(self) -> Sequence[Availability | Unanswered]:
         """Spot placement scores of zones; asked every six hours, told with their date."""
         return self._scores.hints()
 

@@ -1,10 +1,10 @@
 """`PriceSource` over Azure. Prices come from the public list; a subscription adds counts, evictions, the past, quotas."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from broker.core.availability import Availability, Signal
+from broker.core.availability import Availability, Signal, Unanswered, answered
 from broker.core.errors import ProviderDown, ProviderError
 from broker.core.gpu import GPUS
 from broker.core.money import micro_usd
@@ -127,14 +127,26 @@ class AzurePrices:
             if price.size in sizes and price.region in regions
         ]
 
-    def availability(self) -> Iterable[Availability]:
-        """Eviction rates, and placement scores where they are asked for; nothing without a subscription."""
+    def availability(self) -> Sequence[Availability | Unanswered]:
+        """Eviction rates, and placement scores where they are asked for; nothing without a subscription.
+
+        Raises:
+            ProviderError: a call failed, and there is no hint.
+        """
         if self._options.subscription_id is None:
             return ()
-        found = self._kept("evictions", _EVICTIONS_AGE_MS, self._evictions)
+        asked = [("evictions", _EVICTIONS_AGE_MS, self._evictions)]
         if self._options.placement_scores:
-            found = [*found, *self._kept("scores", _SCORES_AGE_MS, self._scores)]
-        return found
+            asked.append(("scores", _SCORES_AGE_MS, self._scores))
+        hints: list[Availability] = []
+        failures: list[ProviderError] = []
+        for key, age_ms, ask in asked:
+            try:
+                hints += self._kept(key, age_ms, ask)
+            except ProviderError as failure:
+                failures.append(failure)
+                hints += self._answers[key].value if key in self._answers else ()
+        return answered(hints, failures)
 
     def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
         """By place: same region free, same continent, another one, internet."""

@@ -7,8 +7,8 @@ sixty calls follow one poll, the longest unasked first, and everything is told a
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from broker.core.availability import Availability, Signal
-from broker.core.errors import ProviderDown
+from broker.core.availability import Availability, Signal, Unanswered, answered
+from broker.core.errors import ProviderDown, ProviderError
 from broker.core.ports import Clock
 from broker.core.time import HOUR_S, MINUTE_S, MS
 from providers.gcp.advice import CAPACITY, HISTORY, Advisor
@@ -23,6 +23,7 @@ _SOURCES = {
 }
 _METHODS = {Signal.OBTAINABILITY: CAPACITY, Signal.PREEMPTION_RATE: HISTORY}
 _MOST_CALLS = 60
+_MOST_FAILURES = 3  # each may take a whole time-out
 
 
 @dataclass(frozen=True)
@@ -55,29 +56,41 @@ class Hints:
         self._clock = clock
         self._answers: dict[Question, _Answer] = {}
 
-    def of(self, offers: Iterable[tuple[str, str, str]]) -> list[Availability]:
+    def of(self, offers: Iterable[tuple[str, str, str]]) -> list[Availability | Unanswered]:
         """Hints for spot offers, given as key, zone and machine type.
 
         Raises:
-            ProviderError: a call failed. What was answered is kept, and the others are asked next time.
+            ProviderError: a call failed, and there is no hint.
         """
         wanted = [Question(signal, *offer) for offer in offers for signal in _EVERY_MS]
         self._answers = {question: self._answers.get(question, _NEVER) for question in wanted}
         now_ms = self._clock.now_ms()
         due = [q for q, answer in self._answers.items() if now_ms - answer.asked_at_ms >= _EVERY_MS[q.signal]]
         due.sort(key=lambda question: self._answers[question].asked_at_ms)
-        calls = 0
-        for question in due:
-            if calls < _MOST_CALLS and not self._advisor.refusal(_METHODS[question.signal]):
-                calls += 1
-                self._ask(question, now_ms)
-        return [
+        failures = self._ask_some(due, now_ms)
+        hints = [
             Availability(
                 q.offer_key, q.signal, answer.value, answer.value, answer.observed_at_ms, _SOURCES[q.signal]
             )
             for q, answer in self._answers.items()
             if answer.value is not None
         ]
+        return answered(hints, failures)
+
+    def _ask_some(self, due: Iterable[Question], now_ms: int) -> list[ProviderError]:
+        """As many as may be asked after one poll; what is left is asked after the next one."""
+        failures: list[ProviderError] = []
+        calls = 0
+        for question in due:
+            if calls < _MOST_CALLS and not self._advisor.refusal(_METHODS[question.signal]):
+                calls += 1
+                try:
+                    self._ask(question, now_ms)
+                except ProviderError as failure:
+                    failures.append(failure)
+                    if not isinstance(failure, ProviderDown) or len(failures) == _MOST_FAILURES:
+                        break  # the account or its quota: the others would only say the same
+        return failures
 
     def _ask(self, question: Question, now_ms: int) -> None:
         obtains = question.signal is Signal.OBTAINABILITY

@@ -7,7 +7,7 @@ from typing import Any
 from google.api_core import exceptions as api
 from google.cloud import compute_v1
 
-from broker.core.availability import Availability
+from broker.core.availability import Availability, Unanswered
 from broker.core.errors import (
     Denied,
     Invalid,
@@ -75,7 +75,7 @@ class GcpProvider:
         """Changes of spot price, where the project may read them: Google keeps those of a year."""
         return self._prices.history(from_ms)
 
-    def availability(self) -> Sequence[Availability]:
+    def availability(self) -> Sequence[Availability | Unanswered]:
         """How likely spot machines can be had, and how many of them are preempted, by zone."""
         if not self._options.capacity_advice:
             return []

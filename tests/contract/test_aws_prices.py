@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from broker.core.availability import Signal
+from broker.core.availability import Signal, Unanswered
 from broker.core.errors import Denied, ProviderDown, ProviderError, Throttled
 from broker.core.money import micro_usd
 from broker.core.offer import Market
@@ -292,6 +292,17 @@ def test_that_scores_may_not_be_asked_is_told_once_in_six_hours(aws: Cloud, worl
     world.faults.clear()
     aws.clock.advance(6 * HOUR_S)
     assert scores(aws)
+
+
+def test_scores_of_before_are_told_beside_the_call_that_failed(aws: Cloud) -> None:
+    before = list(aws.provider.availability())
+    aws.clock.advance(6 * HOUR_S)
+    aws.fault(FaultKind.DOWN, SCORES)
+    *again, failed = aws.provider.availability()
+    assert again == before
+    assert isinstance(failed, Unanswered)
+    assert "us-east-1" in failed.error
+    assert {hint.observed_at_ms for hint in aws.provider.availability()} == {aws.clock.now_ms()}
 
 
 def test_scores_can_be_switched_off(aws: Cloud) -> None:

@@ -13,7 +13,7 @@ import httpx
 import jsonschema
 import pytest
 
-from broker.core.availability import Availability, Signal
+from broker.core.availability import Availability, Signal, Unanswered
 from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, SettingsError, Throttled
 from broker.core.gpu import GPUS
 from broker.core.money import micro_usd
@@ -671,14 +671,41 @@ def test_refusals_of_the_resource_manager(
     cloud: Azure, kind: FaultKind, error: type[ProviderError], operation: str
 ) -> None:
     source = cloud.opened_with(placement_scores=True)
+    other = {"Resources", "SpotPlacementScores_Post"} - {operation}
+    cloud.fault(FaultKind.HTTP_500, *other)
     cloud.fault(kind, operation)
-    with pytest.raises(error) as caught:
+    with pytest.raises(error if operation == "Resources" else ProviderDown) as caught:
         source.availability()
     if isinstance(caught.value, Throttled):
         assert caught.value.retry_after_s == 7
     sent = cloud.face.asked("/resources" if operation == "Resources" else "/generate")
     assert len(sent) == 1, "no retry behind our back"
     assert source.availability()
+
+
+@pytest.mark.parametrize(
+    ("operation", "left"),
+    [("Resources", Signal.PLACEMENT_RANK), ("SpotPlacementScores_Post", Signal.EVICTION_RATE)],
+)
+def test_one_kind_of_hint_that_fails_takes_the_other_not_away(
+    cloud: Azure, operation: str, left: Signal
+) -> None:
+    source = cloud.opened_with(placement_scores=True)
+    cloud.fault(FaultKind.THROTTLE, operation)
+    *hints, failed = source.availability()
+    assert isinstance(failed, Unanswered)
+    assert "TooManyRequests" in failed.error or "RateLimiting" in failed.error
+    assert {hint.signal for hint in hints} == {left}
+    assert not [hint for hint in source.availability() if isinstance(hint, Unanswered)]
+
+
+def test_what_was_said_is_told_again_while_the_account_does_not_answer(cloud: Azure) -> None:
+    said = list(cloud.source.availability())
+    cloud.clock.advance(4000)
+    cloud.fault(FaultKind.EXPIRED, "Resources")
+    *again, failed = cloud.source.availability()
+    assert again == said
+    assert isinstance(failed, Unanswered)
 
 
 def test_a_conflict_is_told_by_its_code_and_not_by_its_type(cloud: Azure) -> None:

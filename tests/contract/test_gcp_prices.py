@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.availability import Signal
+from broker.core.availability import Signal, Unanswered
 from broker.core.errors import Denied, ProviderDown, Throttled
 from broker.core.money import micro_usd
 from broker.core.offer import Market
@@ -337,11 +337,31 @@ def test_one_failing_hint_does_not_keep_the_others_from_being_asked(
         return refusing(503)(request) if broken else None
 
     watch(CAPACITY, instead)
-    with pytest.raises(ProviderDown):
-        gcp.provider.availability()
+    *first, failed = gcp.provider.availability()
+    assert isinstance(failed, Unanswered)
+    assert "us-central1-a a3-highgpu-1g" in failed.error
     found = hints(gcp, Signal.OBTAINABILITY)
+    assert found.keys() == {hint.offer_key for hint in first if hint.signal is Signal.OBTAINABILITY}
     assert SPOT not in found
     assert len(found) == sum(key.startswith("gcp/") and key.endswith("/spot") for key in world.pools) - 1
+
+
+def test_an_advisor_that_is_down_is_not_waited_for_again_and_again(
+    gcp: Cloud, watch: Callable[..., Calls]
+) -> None:
+    calls = watch(CAPACITY, refusing(503))
+    answers = list(gcp.provider.availability())
+    assert len(calls.bodies) == 3
+    assert len([answer for answer in answers if isinstance(answer, Unanswered)]) == 3
+
+
+def test_credentials_that_expired_end_the_asking_and_what_was_said_is_told_again(gcp: Cloud) -> None:
+    said = list(gcp.provider.availability())
+    gcp.clock.advance(HOUR_S)
+    gcp.fault(FaultKind.EXPIRED, CAPACITY, count=None)
+    *again, failed = gcp.provider.availability()
+    assert again == said
+    assert isinstance(failed, Unanswered)
 
 
 def test_obtainability_that_may_not_be_asked_leaves_the_rates(

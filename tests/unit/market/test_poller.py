@@ -12,7 +12,7 @@ import pytest
 from readings import ON_DEMAND, SPOT, raw
 
 from broker.clock import SystemClock
-from broker.core.availability import Availability, Signal
+from broker.core.availability import Availability, Signal, Unanswered
 from broker.core.errors import Denied, NotFound, ProviderDown, Throttled
 from broker.core.offer import Market, Offer, RawQuote
 from broker.core.ports import Check, CloudNode, LaunchRequest
@@ -34,7 +34,7 @@ class Prices:
     cloud: str
     read: Callable[[], Iterable[RawQuote]]
     calls: list[float] = field(default_factory=list)
-    hints: Callable[[], Iterable[Availability]] = tuple
+    hints: Callable[[], Iterable[Availability | Unanswered]] = tuple
     past: Callable[[int], Iterable[RawQuote]] = lambda from_ms: ()
 
     def quotes(self) -> Iterable[RawQuote]:
@@ -44,7 +44,7 @@ class Prices:
     def price_history(self, from_ms: int) -> Iterable[RawQuote]:
         return self.past(from_ms)
 
-    def availability(self) -> Iterable[Availability]:
+    def availability(self) -> Iterable[Availability | Unanswered]:
         return self.hints()
 
     def disk_micro_usd_per_gib_month(self, region: str) -> int:
@@ -311,6 +311,24 @@ async def test_hints_are_kept_with_their_date_and_forgotten_when_no_longer_said(
     says.clear()
     await one.poll_now("aws")
     assert history.hints() == {}
+
+
+async def test_a_hint_that_failed_is_told_in_the_row_and_takes_the_others_not_away(
+    history: HistoryStore,
+) -> None:
+    elsewhere = replace(SPOT, zone="use1-az2")
+    answers: list[list[Availability | Unanswered]] = [
+        [hint(SPOT, 8), hint(elsewhere, 7)],
+        [hint(SPOT, 2), Unanswered("one a day"), Unanswered("no route")],
+    ]
+    one = poller(history, Prices("aws", two(), hints=lambda: answers.pop(0)))
+    await one.poll_now("aws")
+    await one.poll_now("aws")
+    newest, before = history.polls(kind=PollKind.AVAILABILITY)
+    assert (before.ok, before.offers, before.error) == (True, 2, "")
+    assert (newest.ok, newest.offers, newest.error) == (False, 1, "one a day; no route")
+    assert history.hints() == {SPOT.key: (hint(SPOT, 2),), elsewhere.key: (hint(elsewhere, 7),)}
+    assert [poll.ok for poll in history.polls()] == [True, True]
 
 
 async def test_a_cloud_that_does_not_hint_keeps_its_prices_and_what_it_said(history: HistoryStore) -> None:

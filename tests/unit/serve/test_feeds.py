@@ -1,6 +1,7 @@
 """Feeds in `broker doctor`, from a real history database."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,6 @@ def test_hints_have_their_own_line_and_never_fail_it(history: HistoryStore) -> N
     assert hints == Check("availability", True, "120 hints, 58s old")
     _, refused = checks(history, poll(20, ok=False, error="one a day", kind=PollKind.AVAILABILITY))
     assert (refused.ok, refused.detail) == (None, "not told 20s ago: one a day; prices do not need it")
+    some = replace(poll(20, ok=False, error="one a day", kind=PollKind.AVAILABILITY), offers=7)
+    _, partly = checks(history, some)
+    assert (partly.ok, partly.detail) == (None, "7 hints, 20s old; others were not told: one a day")
