@@ -82,7 +82,10 @@ def confirm(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> Non
 
 
 def drop(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> None:
-    """Forget the newest reading of OFFER; it is doubted again when it comes again. Needs the role operator."""
+    """Forget the newest reading of OFFER; it is doubted again when it comes again. Needs the role operator.
+
+    Refused with exit 6 where the price now is believed with reserve: without the reading it would be settled.
+    """
     from broker.cli.client import Client
 
     with Client() as daemon:

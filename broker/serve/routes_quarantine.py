@@ -10,7 +10,7 @@ from broker.core.errors import Conflict, NotFound
 from broker.core.model import Event
 from broker.core.offer import Offer
 from broker.core.yaml_text import did_you_mean
-from broker.market.confirming import confirmed
+from broker.market.confirming import check_droppable, confirmed
 from broker.serve.auth import Broker, Operator, Viewer
 from broker.serve.services import Services
 from broker.serve.views import Listing
@@ -122,8 +122,12 @@ def confirm(
 def drop(
     operator: Operator, broker: Broker, offer: Annotated[_Key, Body(embed=True)], price_text: _Seen = None
 ) -> Forgotten:
-    """Forget the newest reading of an offer. It is doubted again when it comes again."""
+    """Forget the newest reading of an offer. It is doubted again when it comes again.
+
+    Refused where the price now is believed with reserve: without the reading it would be settled.
+    """
     entry = _entry(broker, offer, price_text)
+    check_droppable(entry, broker.history.now().get(offer))
     now_ms = broker.clock.now_ms()
     with broker.store.write() as tx:
         tx.emit(_event("quote.dropped", now_ms, operator.name, entry))

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from broker.core.availability import Availability, Signal
-from broker.core.offer import Market, MarketSnapshot, Quote, RawQuote
+from broker.core.offer import Market, MarketSnapshot, Offer, Quote, RawQuote
 from broker.core.time import DAY_S, HOUR_S, MS
+from broker.market.intake import take_in
 from broker.market.quarantine import sift
 from broker.store.history import Poll, PollKind
 from tests.unit.serve.conftest import OFFER, OWNED
@@ -14,6 +15,10 @@ from tests.unit.serve.conftest import OFFER, OWNED
 CHEAP = replace(OFFER, zone="use1-az1")
 SMALL = replace(OFFER, zone="use1-az2", instance_type="p5.4xlarge", gpus=1)
 GCP = replace(OFFER, cloud="gcp", region="us-central1", zone="us-central1-a", market=Market.ON_DEMAND)
+
+AZURE = Offer(
+    "azure", "eastus", "eastus", "Standard_NC40ads_H100_v5", Market.ON_DEMAND, "H100-NVL-94GB", 1, vcpus=40
+)
 
 
 @pytest.fixture
@@ -224,3 +229,34 @@ class TestQuarantine:
         assert sift([raw], bench.clock.now_ms() + 1000, bench.history.now(), {}).doubts
         with bench.store.read() as tx:
             assert [e.actor for e in tx.events() if e.kind == "quote.dropped"] == ["olga"]
+
+    @pytest.mark.parametrize("newest", ["7.40", "7.90"], ids=["the price itself", "another reading after it"])
+    def test_a_price_that_is_believed_with_reserve_is_not_settled_by_forgetting(
+        self, bench, operator, newest
+    ):
+        for price in ("6.98", "7.40", "7.40", newest):
+            bench.clock.advance(300)
+            take_in(
+                bench.history, [RawQuote(AZURE, price, "USD", None, "azure:retail")], bench.clock.now_ms()
+            )
+        assert bench.history.now()[AZURE.key].price_micro_usd_h == 7_400_000
+        answer = post(bench, "/quarantine/drop", operator, offer=AZURE.key)
+        assert (answer.status_code, answer.json()["exit_code"]) == (403, 6)
+        assert "with reserve, and was $6.98/h" in answer.json()["detail"]
+        assert bench.history.quarantined()[AZURE.key].before_micro_usd_h == 6_980_000
+        with bench.store.read() as tx:
+            assert not [e for e in tx.events() if e.kind == "quote.dropped"]
+
+    def test_what_is_no_price_yet_is_forgotten_and_counted_anew(self, bench, operator):
+        def read(price):
+            bench.clock.advance(300)
+            take_in(
+                bench.history, [RawQuote(AZURE, price, "USD", None, "azure:retail")], bench.clock.now_ms()
+            )
+
+        read("6.98")
+        read("7.40")
+        assert post(bench, "/quarantine/drop", operator, offer=AZURE.key).status_code == 200
+        read("7.40")
+        assert bench.history.quarantined()[AZURE.key].times_seen == 1
+        assert bench.history.now()[AZURE.key].price_micro_usd_h == 6_980_000
