@@ -17,6 +17,7 @@ from broker.market.overlay import Commitment, Credit, Discount, Overlay
 from broker.market.overlay_file import Laid, Laying, OverlayFile
 from broker.market.snapshot import Snapshots
 from broker.serve.paid import Prices, Spending
+from broker.settings import Settings
 from broker.store.history import HistoryStore
 from broker.store.state import StateStore
 from tests.clocks import CountingIds, ManualClock
@@ -226,3 +227,11 @@ class TestBills:
         assert [line.source for line in third.lines] == ["test", "test+discount", "test+discount"]
         plain = Prices(history, by_the_second, Overlay)
         assert [bill.paid_micro_usd / 1e6 for bill in plain.bills(segments, (), NOW)] == [10, 40, 20]
+
+
+def test_the_settings_name_the_file_from_their_own_folder(tmp_path):
+    parsed = Settings.parse('[market]\noverlay = "overlay.yaml"\nkeep_history = "90d"\n', folder=tmp_path)
+    assert parsed.market.overlay == tmp_path / "overlay.yaml"
+    assert parsed.market.keep_history_s == 90 * 24 * HOUR_S
+    plain = Settings.parse("")
+    assert (plain.market.overlay, plain.market.keep_history_s) == (None, 400 * 24 * HOUR_S)
