@@ -37,7 +37,8 @@ class Notifier:
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
             try:
-                sock.sendto(message.encode(), address)
+                sock.sendto(message.encode(), socket.MSG_DONTWAIT, address)
             except OSError:
-                # The supervisor went away; the work must go on, and it restarts us if it minds.
+                # The supervisor went away, or does not read what it is sent: the work must go on, and it restarts us
+                # if it minds.
                 return

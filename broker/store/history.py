@@ -13,6 +13,7 @@ from pathlib import Path
 from sqlalchemy import delete, insert, select, update
 
 from broker.core.availability import Availability, Signal
+from broker.core.gpu import GPUS
 from broker.core.offer import Market, Quote, RawQuote
 from broker.store.curves import Curve, Known, curve, known_offers, points
 from broker.store.doubts import Quarantined, keep, open_doubts
@@ -104,6 +105,8 @@ class HistoryStore:
         found = {}
         for offer_id, price_micro_usd_h, effective_at_ms, observed_at_ms, source_id in rows:
             offer = offers[offer_id]
+            if offer.gpu not in GPUS:
+                continue  # a name that an earlier release had for it; the next poll brings it by its own
             found[offer.key] = Quote(
                 offer, price_micro_usd_h, effective_at_ms, observed_at_ms, sources[source_id]
             )

@@ -143,16 +143,13 @@ def test_doctor_offline(cli, monkeypatch, tmp_path):
 
 def test_doctor_offline_reads_every_cloud_as_the_daemon_does(cli, tmp_path):
     (tmp_path / "broker.toml").write_text(
-        '[clouds.aws]\nregoins = ["us-east-1"]\n[clouds.azure]\n[clouds.local]\nenabled = false\n'
+        '[clouds.aws]\nregoins = ["us-east-1"]\n[clouds.azure]\nregion = "eastus"\n[clouds.local]\nenabled = false\n'
         '[clouds.gcp]\nproject = "p"\nregions = ["us-central1"]\nimage = "i"\ncredentials_file = "/nowhere/key.json"\n'
     )
     code, out, _ = cli("doctor", "--offline")
     assert code == 1
     assert "FAIL\tclouds\taws\tclouds.aws.regoins: unknown key hint: did you mean regions?\n" in out
-    assert (
-        "FAIL\tclouds\tazure\tclouds.azure: no provider for this cloud hint: there are aws, gcp, local\n"
-        in out
-    )
+    assert "FAIL\tclouds\tazure\tclouds.azure.region: unknown key hint: did you mean regions?\n" in out
     assert "FAIL\tclouds\tgcp\tclouds.gcp.credentials_file: there is no file /nowhere/key.json" in out
     assert "clouds\tlocal" not in out
 

@@ -22,3 +22,12 @@ def test_ready_once_then_watchdog(tmp_path):
 
 def test_without_systemd_nothing_happens():
     Notifier({}).ready("serving")
+
+
+def test_a_supervisor_that_reads_nothing_holds_nobody_up(tmp_path):
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address)
+        notifier = Notifier({"NOTIFY_SOCKET": address})
+        for _ in range(1000):  # many times what the kernel keeps
+            notifier.pass_finished("reconciling")

@@ -98,6 +98,14 @@ def test_an_offer_may_change_its_shape(history: HistoryStore):
     assert history.now()[OFFER.key].offer == grown
 
 
+def test_a_gpu_that_this_release_names_otherwise_is_left_out_until_it_is_polled(history: HistoryStore):
+    old = replace(OFFER, zone="use1-az9", gpu="B200-SXM-192GB")
+    history.ingest([quote(1, 10), Quote(old, 20, MINUTE, MINUTE, "s")])
+    assert set(history.now()) == {OFFER.key}
+    history.ingest([Quote(replace(old, gpu="B200-SXM-180GB"), 20, 2 * MINUTE, 2 * MINUTE, "s")])
+    assert history.now()[old.key].offer.model.sku == "B200-SXM-180GB"
+
+
 def test_an_impossible_price_never_gets_in(history: HistoryStore):
     with pytest.raises(Exception, match="CHECK constraint failed"):
         history.ingest([quote(1, 10, zone="a"), quote(1, 0)])
