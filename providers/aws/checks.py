@@ -127,16 +127,25 @@ class Checks:
         if self._options.endpoint_ec2 and not self._options.endpoint_service_quotas:
             detail = "not asked: clouds.aws.endpoint_service_quotas is not set, and endpoint_ec2 is"
             return [Check(f"aws: {catalogue.region}: quotas", None, detail)]
-        found = {letter: self._quota(catalogue, letter) for letter in letters}
+        unread: list[str] = []
+        found = {letter: self._quota(catalogue, letter, unread) for letter in letters}
         # Without any quota nothing can be rented here; without one of several, some of what is configured.
         none = False if all(limit == 0 for limit, _ in found.values()) else None
-        return [
+        lines = [
             Check(f"aws: {catalogue.region}: quota of {letter} types", True if limit else none, detail)
             for letter, (limit, detail) in found.items()
         ]
+        if unread:
+            lines.append(
+                Check(f"aws: {catalogue.region}: quotas that were not read", None, "; ".join(unread))
+            )
+        return lines
 
-    def _quota(self, catalogue: Catalogue, letter: str) -> tuple[float | None, str]:
-        """The largest of a letter's quotas in vCPUs, None when none could be read; and the text."""
+    def _quota(self, catalogue: Catalogue, letter: str, unread: list[str]) -> tuple[float | None, str]:
+        """The largest of a letter's quotas in vCPUs, None when none could be read; and the text.
+
+        Codes that could not be read go to `unread`.
+        """
         told: list[str] = []
         limits: list[float] = []
         for code in QUOTAS[letter]:
@@ -147,9 +156,11 @@ class Checks:
             except Denied:
                 return None, "not allowed to look: servicequotas:GetServiceQuota"
             except Invalid:
-                continue  # a code that is not, or no longer, that of a quota here
+                unread.append(
+                    f"{code} of {letter} types: no such quota code known to the account: unconfirmed"
+                )
             except ProviderError as error:
-                told.append(f"{code}: {error}")
+                unread.append(f"{code} of {letter} types: {error}")
             else:
                 limits.append(quota["Value"])
                 told.append(f"{quota['QuotaName']}: {quota['Value']:g}")

@@ -362,6 +362,27 @@ def test_quotas_are_told_by_their_names_and_none_at_all_fails(aws: Cloud, world:
     assert checks(provider)["aws: us-east-1: quota of g types"].ok is None
 
 
+def test_a_quota_code_that_the_account_does_not_know_has_a_line_of_its_own(aws: Cloud) -> None:
+    found = checks(aws.opened_with(regions=["us-east-1"]))
+    assert found["aws: us-east-1: quota of p types"].ok
+    assert "L-C4BD4855" not in found["aws: us-east-1: quota of p types"].detail
+    assert found["aws: us-east-1: quotas that were not read"] == Check(
+        "aws: us-east-1: quotas that were not read",
+        None,
+        "L-C4BD4855 of p types: no such quota code known to the account: unconfirmed",
+    )
+    assert "aws: us-east-1: quotas that were not read" not in checks(
+        aws.opened_with(regions=["us-east-1"], instance_types=["g6.*"])
+    )
+
+
+def test_a_quota_that_is_not_told_now_is_not_taken_for_none(aws: Cloud) -> None:
+    aws.fault(FaultKind.HTTP_500, "GetServiceQuota", count=None)
+    found = checks(aws.opened_with(regions=["us-east-1"], instance_types=["g6.*"]))
+    assert found["aws: us-east-1: quota of g types"].ok is None
+    assert "L-DB2E81BA of g types" in found["aws: us-east-1: quotas that were not read"].detail
+
+
 def test_doctor_stays_calm_when_a_reply_has_another_shape(aws: Cloud) -> None:
     aws.fault(FaultKind.WRONG_SHAPE, "*", count=None)
     assert "aws: us-east-1: ec2:RunInstances" in checks(aws.provider)
