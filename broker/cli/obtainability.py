@@ -7,8 +7,8 @@ from broker.core.availability import Signal
 
 
 def words(hints: Iterable[Mapping[str, Any]]) -> str:
-    """``score 8/10``, ``70 %``, ``evicted 5–10 %/h``, ``none listed``; empty when the cloud says nothing."""
-    return ", ".join(_word(hint["signal"], hint["low"], hint["high"]) for hint in hints)
+    """``score 8/10``, ``70 % · preempted 25 %``, ``evicted 5–10 %/h``; empty when the cloud says nothing."""
+    return " · ".join(_word(hint["signal"], hint["low"], hint["high"]) for hint in hints)
 
 
 def _word(signal: str, low: float, high: float) -> str:
@@ -20,7 +20,7 @@ def _word(signal: str, low: float, high: float) -> str:
         case Signal.OBTAINABILITY:
             return f"{_range(100 * low, 100 * high)} %"
         case Signal.PREEMPTION_RATE:
-            return f"{_range(100 * low, 100 * high)} % of stops preempted"
+            return f"preempted {_range(round(100 * low), round(100 * high))} %"  # of those that stopped
         case Signal.EVICTION_RATE:
             return f"evicted {_range(100 * low, 100 * high)} %/h"
         case Signal.LISTED:

@@ -37,7 +37,10 @@ def show_json(document: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str = "nothing") -> None:
-    """Rows under `columns`; `empty` is said on a terminal when there are none."""
+    """Rows under `columns`; `empty` is said on a terminal when there are none.
+
+    On a terminal a column that says nothing in any row is left out; in a pipe every column has its place.
+    """
     lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for line in lines:
@@ -46,6 +49,9 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: 
     if not lines:
         say(empty)
         return
+    told = [number for number in range(len(columns)) if any(line[number] for line in lines)]
+    columns = [columns[number] for number in told]
+    lines = [[line[number] for number in told] for line in lines]
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -57,8 +63,10 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: 
         _show_blocks(columns, lines, console.width)
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, width in zip(columns, least, strict=True):
-        table.add_column(name, no_wrap=name in IDS, overflow="fold", min_width=width)
+    widest = [max(map(len, cells)) for cells in zip(columns, *lines, strict=True)]
+    widths = _widths(least, widest, console.width - _GAP * len(columns))
+    for name, width in zip(columns, widths, strict=True):
+        table.add_column(name, no_wrap=name in IDS, overflow="fold", width=width)
     for line in lines:
         table.add_row(*(Text(cell) for cell in line))
     console.print(table)
@@ -69,6 +77,17 @@ def _least_width(name: str, cells: Sequence[str]) -> int:
     width = max(map(len, cells))
     word = max(len(word) for cell in cells for word in cell.split() or [""])
     return width if name in IDS else min(width, max(min(word, _WORD), -(-width // _LINES)))
+
+
+def _widths(least: Sequence[int], widest: Sequence[int], room: int) -> list[int]:
+    """Of each column: what it needs at least, and of the rest of `room` an equal share, or what it can use of that."""
+    widths = list(least)
+    rest = room - sum(least)
+    for done, number in enumerate(sorted(range(len(widths)), key=lambda one: widest[one] - least[one])):
+        more = min(widest[number] - least[number], rest // (len(widths) - done))
+        widths[number] += more
+        rest -= more
+    return widths
 
 
 def _show_blocks(columns: Sequence[str], lines: Iterable[Sequence[str]], width: int) -> None:

@@ -45,9 +45,10 @@ def prices(
 ) -> None:
     """The market now: accepted quotes with age, source, and what the cloud says about obtaining them, cheapest per GPU first.
 
-    OBTAIN is the cloud's own word: AWS `score 8/10`, GCP `70 %` that a request succeeds, Azure `evicted 5–10 %/h`, Lambda
-    and CoreWeave `listed` or `none listed`. LIST is the cloud's price where your overlay has made another one of it. NOTE
-    says why a quote will not be used: in quarantine, prices only, refused a launch.
+    OBTAIN is the cloud's own word: AWS `score 8/10`, GCP `70 %` that a request succeeds and `preempted 25 %` of those
+    that stopped, Azure `evicted 5–10 %/h`, Lambda and CoreWeave `listed` or `none listed`. LIST is the cloud's price where
+    your overlay has made another one of it. NOTE says why a quote will not be used: in quarantine, prices only, refused a
+    launch.
     """
     from broker.cli.client import Client
 
@@ -113,5 +114,5 @@ def _cells(item: Mapping[str, Any], per_flop: bool) -> Iterator[object]:
         yield format_usd(item["micro_usd_per_pflop_h"], 3)
     yield from (rate(item["list_micro_usd_h"]), format_duration(item["age_s"]), item["source"])
     yield obtainability.words(item["hints"])
-    yield f"{offer['interconnect']}/{offer['fabric']}"
+    yield "/".join(link for link in (offer["interconnect"], offer["fabric"]) if link != "none")
     yield from (offer["region"], item["note"])

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from broker.cli.obtainability import words
+from broker.cli.output import show_table
 from broker.core.availability import Availability, Signal
 from broker.core.offer import MarketSnapshot, Quote, RawQuote
 from broker.core.time import DAY_S, MS
@@ -35,7 +36,7 @@ def put(daemon, offer, usd_h, days_ago=0.0):
         (Signal.PLACEMENT_SCORE, 8, 8, "score 8/10"),
         (Signal.PLACEMENT_RANK, 3, 3, "chance high"),
         (Signal.OBTAINABILITY, 0.7, 0.7, "70 %"),
-        (Signal.PREEMPTION_RATE, 0.25, 0.25, "25 % of stops preempted"),
+        (Signal.PREEMPTION_RATE, 0.25, 0.25, "preempted 25 %"),
         (Signal.EVICTION_RATE, 0.05, 0.1, "evicted 5–10 %/h"),
         (Signal.LISTED, 1, 1, "listed"),
         (Signal.LISTED, 0, 0, "none listed"),
@@ -49,6 +50,23 @@ def test_obtainability_in_words(signal, low, high, said):
 def test_no_signal_is_without_words():
     for signal in Signal:
         assert words([{"signal": signal.value, "low": 1, "high": 1}]) != f"{signal.value} 1"
+
+
+def test_a_table_of_160_columns_cuts_no_cell_and_has_no_column_that_says_nothing(monkeypatch, capsys):
+    on_a_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "160")
+    columns = ("OFFER", "GPU", "COUNT", "$/H", "$/GPU/H", "LIST", "AGE", "SOURCE", "OBTAIN", "LINK", "REGION")
+    row = (
+        *("gcp/us-central1-a/a3-highgpu-1g/spot", "H100-SXM5-80GB", 1, "$2.95", "$2.95", None, "3m42s"),
+        *("gcp:capacity_history", "90 % · preempted 12 %", "gpudirect", "us-central1"),
+    )
+    show_table(columns, [row, row])
+    head, *lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert "LIST" not in head
+    assert max(map(len, lines)) <= 160
+    first = next(line for line in lines if row[0] in line)
+    for cell in ("H100-SXM5-80GB", "gcp:capacity_history", "90 % · preempted", "gpudirect", "us-central1"):
+        assert cell in first
 
 
 class TestPrices:
