@@ -19,7 +19,7 @@ from broker.core.time import parse_duration
 from broker.settings import Settings
 from broker.store.history import HistoryStore
 from broker.store.state import StateStore
-from providers.registry import vendor_endpoints
+from providers.registry import CLOUDS, vendor_endpoints
 from tests.clocks import CountingIds, ManualClock
 from tests.docs import commands
 from tests.docs.pages import ROOT
@@ -62,7 +62,7 @@ class TestSettings:
 
     def test_every_line_that_is_commented_out_is_understood(self) -> None:
         settings = shown()
-        assert set(settings.open_clouds) == {"aws", "gcp"}
+        assert set(settings.open_clouds) == set(CLOUDS) - {"local"}
         for cloud, section in settings.open_clouds.items():
             assert vendor_endpoints(cloud, section.options)
 
@@ -70,6 +70,7 @@ class TestSettings:
         defaults = Settings.parse("")
         assert shown().timing == defaults.timing
         assert shown().log == defaults.log
+        assert shown().market.keep_history_s == defaults.market.keep_history_s
         assert shown().limits.recoveries_per_hour == defaults.limits.recoveries_per_hour
 
     def test_every_key_is_shown(self) -> None:
@@ -209,6 +210,14 @@ class TestImage:
                 for source in sources:
                     assert (ROOT / source).exists(), source
                 assert not {"lab", "tests", "."} & set(sources)
+
+    def test_it_has_what_every_cloud_needs_and_nothing_of_another_version(self) -> None:
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        (installed,) = re.findall(r"'\.\[([a-z,]+)\]'", DOCKERFILE)
+        assert set(installed.split(",")) == extras.keys() & CLOUDS.keys()
+        pinned = {line.partition("==")[0] for line in (ROOT / "requirements.lock").read_text().splitlines()}
+        for extra in installed.split(","):
+            assert {re.split("[<>=]", needed)[0] for needed in extras[extra]} <= pinned
 
     def test_its_python_is_one_that_the_daemon_runs_on(self) -> None:
         needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
