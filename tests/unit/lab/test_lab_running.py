@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lab.nodes import MARK
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("lab")]
 
+START_S = 60.0  # on a busy machine
 START = [sys.executable, "-m", "lab", "--rate", "20", "--no-s3"]
 
 
@@ -33,10 +35,12 @@ def lab(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     scenario = tmp_path / "scenario.json"
     scenario.write_text('{"boot_s": {"aws": 1}, "prices": {"aws/*/g6.xlarge/spot": "0.36"}}')
     process = subprocess.Popen([*START, "--dir", str(tmp_path), "--scenario", str(scenario)])
-    until((tmp_path / "lab.json").exists)
-    yield process
-    process.kill()
-    process.wait()
+    try:
+        until((tmp_path / "lab.json").exists, START_S)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def run_node(client: LabClient, script: str) -> str:
@@ -94,12 +98,19 @@ def test_a_killed_lab_is_swept_up_after(lab: "subprocess.Popen[bytes]", tmp_path
 def test_a_lab_dies_with_its_parent(tmp_path: Path) -> None:
     command = [*START, "--die-with-parent", "--dir", str(tmp_path)]
     code = "import subprocess, sys; subprocess.Popen(sys.argv[1:]); sys.stdin.read()"
-    parent = subprocess.Popen([sys.executable, "-c", code, *command], stdin=subprocess.PIPE)
-    until((tmp_path / "lab.json").exists)
-    pid = int(LabClient.open(tmp_path).info["pid"])
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    until(lambda: not _runs(pid))
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, *command], stdin=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        until((tmp_path / "lab.json").exists, START_S)
+        pid = int(LabClient.open(tmp_path).info["pid"])
+        parent.kill()
+        parent.wait()
+        until(lambda: not _runs(pid))
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)  # a lab that has outlived its parent is in its group
+        parent.wait()
 
 
 def _runs(pid: int) -> bool:
