@@ -67,6 +67,7 @@ class Truth:
         self.jobs: dict[str, Job] = {}
         self.placements: dict[str, Placement] = {}
         self.nodes: dict[str, Node] = {}
+        self.metered: set[str] = set()  # tokens whose row has once had the start of a meter
         self.heads: dict[str, JobTruth] = {}
         self.newest_epoch = 0
         self.report_only_since_s: float | None = None
@@ -128,6 +129,8 @@ class Truth:
         key = value.token if isinstance(value, Node) else value.id
         table: dict[str, Saved] = {Job: self.jobs, Placement: self.placements, Node: self.nodes}[kind]  # type: ignore[assignment]
         before = table.get(key)
+        if isinstance(value, Node) and value.billed_from_ms is not None:
+            self.metered.add(key)
         if not value.reason:
             self.sim.violate("I11 reason", f"{key} is {value.state} without a reason")
         if before is None:
