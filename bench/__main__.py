@@ -3,6 +3,7 @@
 import argparse
 import json
 import sqlite3
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -42,6 +43,7 @@ def main() -> None:
     begun = load()
     rows: list[Row] = []
     skipped: dict[str, str] = {}
+    wrong: dict[str, str] = {}
     for name, compare in comparisons.items():
         if given.only in (None, name):
             say(f"{name}:")
@@ -50,6 +52,9 @@ def main() -> None:
             except Skipped as reason:
                 skipped[name] = str(reason)
                 say(f"  not measured: {reason}")
+            except AssertionError as difference:
+                wrong[name] = str(difference)
+                say(f"  WRONG: {difference}")
     about = {
         "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{machine()}, SQLite {sqlite3.sqlite_version}",
@@ -57,12 +62,16 @@ def main() -> None:
         "seed": given.seed,
         "quick": given.quick,
     }
-    results = about | {"rows": [asdict(row) | {"ratio": row.ratio} for row in rows], "not_measured": skipped}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    found = {"rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}
+    RESULTS.write_text(json.dumps(about | found | {"not_measured": skipped, "wrong": wrong}, indent=1) + "\n")
     print(f"{about['at']}; {about['machine']}; load {about['load']}; medians of CPU time\n")
     print(table(rows))
     for name, reason in skipped.items():
         print(f"\nNot measured: {name}. {reason}")
+    for name, difference in wrong.items():
+        print(f"\nThe two sides of {name} differ: {difference}")
+    if wrong:
+        sys.exit(1)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ Making ten million points takes minutes. They stay below ``build/`` and are used
 """
 
 import csv
+import hashlib
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -39,8 +40,10 @@ def draw_points(points: int, seed: int) -> Iterator[_POINT]:
 
 
 def built(points: int, seed: int) -> Path:
-    """The folder with ``history.db`` and ``points.csv``; made on first use."""
-    folder = BUILD / f"history-{points}-{seed}"
+    """The folder with ``history.db`` and ``points.csv``; made on first use, and anew when offers have other names."""
+    offers = catalogue.draw(offers_of(points), seed)
+    names = hashlib.sha256(repr(offers).encode()).hexdigest()[:8]
+    folder = BUILD / f"history-{points}-{seed}-{names}"
     ready = folder / "ready"
     if not ready.exists():
         say(f"making {points:,} points, once")
@@ -50,7 +53,7 @@ def built(points: int, seed: int) -> Path:
         HistoryStore.open(folder / "history.db").close()
         with (folder / "points.csv").open("w", newline="") as file:
             csv.writer(file).writerows(draw_points(points, seed))
-        _fill(folder, catalogue.draw(offers_of(points), seed))
+        _fill(folder, offers)
         ready.touch()
     return folder
 
@@ -142,11 +145,12 @@ def check_equal(duckdb: Outside, ours: Ours) -> int:
         AssertionError: two differ.
     """
     latest = {ours.keys[number]: price for number, price in duckdb.ask("latest")["found"][0]}
-    assert latest == {key: quote.price_micro_usd_h for key, quote in ours.history.now().items()}
+    now = {key: quote.price_micro_usd_h for key, quote in ours.history.now().items()}
+    assert latest == now, f"{len(latest.items() ^ now.items()):,} prices now"
     prices = [found[0][1] if found else None for found in duckdb.ask("as_of", asked=ours.moments)["found"]]
-    assert prices == [ours.price_at(number, at_ms) for number, at_ms in ours.moments]
+    assert prices == [ours.price_at(number, at_ms) for number, at_ms in ours.moments], "prices at a moment"
     series = duckdb.ask("window", asked=ours.windows)["found"]
-    assert series == [ours.series(*window) for window in ours.windows]
+    assert series == [ours.series(*window) for window in ours.windows], "prices of a week"
     return len(latest) + len(prices) + len(series)
 
 

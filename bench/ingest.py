@@ -96,5 +96,6 @@ def check_equal(polls: Polls, market: list[catalogue.Listed]) -> int:
         AssertionError: they are not.
     """
     held = {key: (quote.offer, quote.price_micro_usd_h) for key, quote in polls.history.now().items()}
-    assert held == {entry.offer.key: (entry.offer, entry.price_micro_usd_h) for entry in market}
+    listed = {entry.offer.key: (entry.offer, entry.price_micro_usd_h) for entry in market}
+    assert held == listed, f"{len(held.items() ^ listed.items()):,} prices"
     return len(held)
