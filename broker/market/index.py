@@ -5,7 +5,7 @@ few hundred cells, and in each the offers lie in order of price, which is the or
 few ANDs over the cells, and the cheapest of them are merged.
 
 A poll changes few prices: telling which ones costs one comparison an offer. With a hundred thousand offers that takes
-some 20 ms, and the twenty cheapest of a filter then some 20 microseconds (``make bench``).
+40 to 70 ms, and the twenty cheapest of a filter then 25 to 60 microseconds (bench/README.md).
 """
 
 import re

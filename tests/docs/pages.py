@@ -62,7 +62,7 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page for people."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("bench/*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def blocks(page: Path) -> Iterator[Block]:
