@@ -52,7 +52,9 @@ class Unanswered:
     error: str
 
 
-def answered(hints: Sequence[Availability], failures: Sequence[ProviderError]) -> list[Availability | Unanswered]:
+def answered(
+    hints: Sequence[Availability], failures: Sequence[ProviderError]
+) -> list[Availability | Unanswered]:
     """The hints, and a word for each call that failed.
 
     Raises:
