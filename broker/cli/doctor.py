@@ -110,6 +110,7 @@ def _offline(config: Path | None) -> Iterator[Finding]:
     yield from _policies(settings)
     yield from _store(settings)
     yield from _clouds(settings)
+    yield from _overlay(settings)
 
 
 def _file(config: Path | None) -> Finding:
@@ -120,6 +121,20 @@ def _file(config: Path | None) -> Finding:
         places = ", ".join(str(place.absolute()) for place in SEARCHED)
         return "config", "broker.toml", None, f"no broker.toml found, defaults; looked in {places}"
     return "config", "broker.toml", True, f"read {file.absolute()}"
+
+
+def _overlay(settings: "Settings") -> Iterator[Finding]:
+    from broker.market.overlay_file import OverlayFile
+
+    file = settings.market.overlay
+    if file is None:
+        return
+    try:
+        entries = OverlayFile(file).overlay.dated
+    except SettingsError as error:
+        yield "market", "overlay", False, str(error)
+        return
+    yield "market", "overlay", True, f"{file}, {len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
 
 
 def _clouds(settings: "Settings") -> Iterator[Finding]:

@@ -171,7 +171,11 @@ class Poller:
             log.exception("poll.failed", cloud=name)
             return await self._failed(name, cloud, started_at_ms, error)
         poll, doubts = await asyncio.to_thread(self._take_in, name, raws, started_at_ms)
-        cloud.failures, cloud.wait_ms, cloud.whole_at_ms = 0, 0, started_at_ms
+        cloud.failures, cloud.wait_ms = 0, 0
+        if poll.ok:
+            cloud.whole_at_ms = started_at_ms
+        else:
+            log.warning("poll.unbelieved", cloud=name, error=poll.error)
         log.info(
             "poll.finished",
             cloud=name,
@@ -197,6 +201,11 @@ class Poller:
     def _take_in(self, name: str, raws: list[RawQuote], started_at_ms: int) -> tuple[Poll, int]:
         """Judge a whole poll and write it down; returns its row and how many readings are doubted."""
         taken = take_in(self._history, raws, started_at_ms)
-        poll = Poll(name, started_at_ms, self._clock.now_ms(), True, len(raws), taken.changes)
+        error = ""
+        if raws and not taken.sifted.quotes:
+            # It has come in, and is no price list: the cloud's quotes go on ageing as if it had not.
+            reason = next(iter(taken.sifted.doubts.values())).reason
+            error = f"none of {len(raws)} prices is believed; {reason}"
+        poll = Poll(name, started_at_ms, self._clock.now_ms(), not error, len(raws), taken.changes, error)
         self._history.record_poll(poll)
         return poll, len(taken.sifted.doubts)

@@ -40,7 +40,7 @@ def _prices(polls: list[Poll], interval_s: int, doubted: int, now_ms: int) -> Ch
     age_s = max(0, now_ms - whole.started_at_ms) / MS
     detail = f"{whole.offers} prices, {format_duration(age_s)} old"
     if doubted:
-        detail += f", {doubted} more in quarantine"
+        detail += f", {doubted} of them in quarantine"
     if age_s > _LATE_POLLS * interval_s:
         return Check("prices", False, f"{detail}; due every {format_duration(interval_s)}{why}")
     return Check("prices", True, f"{detail}{why}")

@@ -70,8 +70,8 @@ def _view(snapshot: MarketSnapshot, quote: Quote) -> QuoteView:
 
 
 def _note(snapshot: MarketSnapshot, offer: Offer) -> str:
-    if offer.cloud in snapshot.prices_only:
-        return "prices only: nothing can be rented there"
     if offer.key in snapshot.quarantined:
         return f"newest reading in quarantine: {snapshot.quarantined[offer.key]}"
+    if offer.cloud in snapshot.prices_only:
+        return "prices only"
     return "refused a launch a short while ago" if snapshot.is_empty(offer) else ""

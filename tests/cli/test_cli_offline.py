@@ -154,6 +154,17 @@ def test_doctor_offline_reads_every_cloud_as_the_daemon_does(cli, tmp_path):
     assert "clouds\tlocal" not in out
 
 
+def test_doctor_offline_reads_the_overlay(cli, tmp_path):
+    (tmp_path / "broker.toml").write_text('[market]\noverlay = "overlay.yaml"\n')
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("discounts:\n  - {offers: 'aws/*', percent: 12}\n")
+    assert f"ok\tmarket\toverlay\t{overlay}, 1 entry\n" in cli("doctor", "--offline")[1]
+    overlay.write_text("discounts:\n  - {offer: 'aws/*', percent: 12}\n")
+    code, out, _ = cli("doctor", "--offline")
+    assert code == 1
+    assert f"FAIL\tmarket\toverlay\t{overlay}:2:6:" in out
+
+
 def test_doctor_offline_wants_a_role_for_minted_keys(cli, tmp_path):
     (tmp_path / "broker.toml").write_text('[store]\nkind = "s3"\nbucket = "b"\nmint = "sts"\n')
     assert "FAIL\tstore\trole_arn\tmint is sts, but role_arn is empty" in cli("doctor", "--offline")[1]

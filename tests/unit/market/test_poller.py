@@ -436,3 +436,20 @@ async def test_the_past_never_says_what_holds_now(history: HistoryStore) -> None
     await one.poll_now("aws")
     assert history.now()[SPOT.key].price_micro_usd_h == 2_500_000
     assert gone.key not in history.now()
+
+
+async def test_a_list_of_which_nothing_is_believed_is_a_failed_poll(history: HistoryStore) -> None:
+    answers = [two(), lambda: [replace(quote, currency="EUR") for quote in two()()]]
+    one = poller(history, Prices("aws", lambda: answers[0]()))
+    await one.poll_now("aws")
+    age_s = one.ages_s()["aws"]
+    assert age_s is not None
+    del answers[0]
+    await asyncio.sleep(0.02)
+    poll = await one.poll_now("aws")
+    assert not poll.ok
+    assert poll.error == "none of 2 prices is believed; priced in EUR, not in USD"
+    later_s = one.ages_s()["aws"]
+    assert later_s is not None
+    assert later_s > age_s
+    assert len(history.quarantined()) == 2

@@ -36,7 +36,7 @@ def checks(history: HistoryStore, *polls: Poll) -> list[Check]:
 def test_a_feed_that_keeps_up(history: HistoryStore) -> None:
     history.quarantine(RawQuote(OFFER, "0", "USD", None, "aws:spot_history"), NOW, "the price is zero")
     assert checks(history, poll(360), poll(60)) == [
-        Check("prices", True, "120 prices, 1m old, 1 more in quarantine")
+        Check("prices", True, "120 prices, 1m old, 1 of them in quarantine")
     ]
 
 

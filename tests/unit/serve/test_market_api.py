@@ -78,7 +78,7 @@ def test_all_that_is_known_of_a_quote(bench, viewer):
     assert spot["refused_until_ms"] == now_ms + 1000
     assert (spot["prices_only"], owned["prices_only"]) == (False, True)
     assert owned["list_micro_usd_h"] is None
-    assert owned["note"] == "prices only: nothing can be rented there"
+    assert owned["note"] == "prices only"
 
 
 def test_filters_and_both_orders(bench, viewer):
