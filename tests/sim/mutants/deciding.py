@@ -12,16 +12,14 @@ from tests.sim.mutants.mutant import Mutant, returns
 
 
 def _whatever_came(real: Any) -> Any:
-    """A poll that broke off counts for what came before."""
-
-    def run(self: Any, result: Any) -> None:
-        quotes = []
+    def run(call: Any, result: Any, reading: Any) -> None:
+        quotes: list[Any] = []
         try:
-            for quote in self._quotes():
+            for quote in call():
                 quotes.append(quote)
         except ProviderError:
             if not quotes:
-                return real(self, result)
+                return real(call, result, reading)
         result.set_result(quotes)
         return None
 
@@ -99,7 +97,7 @@ DECIDING: dict[str, Mutant] = {
     ),
     "partial_poll": Mutant(
         "a poll that broke off is believed",
-        "broker.market.reader.Reader._run",
+        "broker.market.reader._run",
         _whatever_came,
         frozenset({Kind.PARTIAL_PAGE, Kind.PRICE_JUMP}),
         eager=3,
