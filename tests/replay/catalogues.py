@@ -45,7 +45,7 @@ _LAMBDA = {
     "a100": "A100-PCIe-40GB",
     "a100_sxm4": "A100-SXM4-40GB",
     "a100_80gb_sxm4": "A100-SXM4-80GB",
-    "b200_sxm6": "B200-SXM-192GB",
+    "b200_sxm6": "B200-SXM-180GB",
     "gh200": "GH200-96GB",
     "h100_pcie": "H100-PCIe-80GB",
     "h100_sxm5": "H100-SXM5-80GB",
@@ -62,7 +62,7 @@ _GCP = {
     "a2-megagpu-16g": ("A100", 16, "A100-SXM4-40GB"),
     "a3-megagpu-8g": ("H100-MEGA", 8, "H100-SXM5-80GB"),
     "a3-ultragpu-8g": ("H200", 8, "H200-SXM-141GB"),
-    "a4-highgpu-8g": ("B200", 8, "B200-SXM-192GB"),
+    "a4-highgpu-8g": ("B200", 8, "B200-SXM-180GB"),
 }
 
 

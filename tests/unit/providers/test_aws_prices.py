@@ -199,7 +199,7 @@ def test_after_a_failure_no_call_is_begun_and_the_first_in_order_is_told() -> No
 
 
 L4, L40S = ("L4-24GB", "g6"), ("L40S-48GB", "g6e")
-P5, P5E, P6 = ("H100-SXM5-80GB", "p5"), ("H200-SXM-141GB", "p5e"), ("B200-SXM-192GB", "p6-b200")
+P5, P5E, P6 = ("H100-SXM5-80GB", "p5"), ("H200-SXM-141GB", "p5e"), ("B200-SXM-180GB", "p6-b200")
 
 
 def catalogue(*kinds: tuple[tuple[str, str], int]) -> Catalogue:

@@ -256,7 +256,7 @@ def test_an_instance_asks_for_what_the_request_says() -> None:
 
 def test_an_on_demand_instance_has_no_notice_and_ends_itself_when_told() -> None:
     offer = Offer(
-        "gcp", "us-central1", "us-central1-a", "a4-highgpu-8g", Market.ON_DEMAND, "B200-SXM-192GB", 8
+        "gcp", "us-central1", "us-central1-a", "a4-highgpu-8g", Market.ON_DEMAND, "B200-SXM-180GB", 8
     )
     request = LaunchRequest(REQUEST.token, offer, "", "inst", 7, notice_s=120, max_life_s=3600)
     made = instance_of(request, OPTIONS)
