@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
+from math import isfinite
 
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -27,6 +28,8 @@ DEFAULT_INTERVAL_S = 300.0
 READ_TIMEOUT_S = 120.0
 # A cloud that keeps failing is asked less and less often, down to every eighth time.
 _BACKOFF_MAX = 8
+# Real seconds for which a cloud may ask to be left alone. Longer, and nobody would know what it costs.
+LONGEST_RETRY_S = 3600.0
 
 
 @dataclass
@@ -170,7 +173,14 @@ class Poller:
             # A mistake in one provider must not stop the others.
             log.exception("poll.failed", cloud=name)
             return await self._failed(name, cloud, started_at_ms, error)
-        poll, doubts = await asyncio.to_thread(self._take_in, name, raws, started_at_ms)
+        try:
+            poll, doubts = await asyncio.to_thread(self._take_in, name, raws, started_at_ms)
+        except DiskFull:
+            raise
+        except Exception as error:
+            # What came in is of a kind that nobody thought of: as good as nothing, and told as such.
+            log.exception("poll.failed", cloud=name)
+            return await self._failed(name, cloud, started_at_ms, error)
         cloud.failures, cloud.wait_ms = 0, 0
         if poll.ok:
             cloud.whole_at_ms = started_at_ms
@@ -191,7 +201,8 @@ class Poller:
         # Half an interval less, or the very tick that is meant would come a moment too early.
         wait_s = cloud.interval_s * (min(2 ** (cloud.failures - 1), _BACKOFF_MAX) - 0.5)
         if isinstance(error, Throttled) and error.retry_after_s is not None:
-            wait_s = max(wait_s, error.retry_after_s * self._clock.rate)
+            asked_s = error.retry_after_s if isfinite(error.retry_after_s) else LONGEST_RETRY_S
+            wait_s = max(wait_s, min(asked_s, LONGEST_RETRY_S) * self._clock.rate)
         cloud.failed_at_ms, cloud.wait_ms = started_at_ms, round(wait_s * MS)
         text = str(error) or type(error).__name__
         poll = Poll(name, started_at_ms, self._clock.now_ms(), ok=False, error=text)

@@ -43,7 +43,7 @@ class Reader:
 
     def __init__(self, cloud: str) -> None:
         self._cloud = cloud
-        self._thread: threading.Thread | None = None
+        self._before: Future[Any] | None = None
         self.reading: Reading | None = None
 
     async def read(self, call: Callable[[], Iterable[T]], timeout_s: float) -> list[T]:
@@ -57,17 +57,17 @@ class Reader:
             ProviderDown: it took longer, or the call before still has not come back.
             ProviderError: as the provider says.
         """
-        if self._thread is not None and self._thread.is_alive():
+        # By the answer and not by its thread, which may outlive it by a moment.
+        if self._before is not None and not self._before.done():
             raise ProviderDown(f"{self._cloud}: the poll before still has not come back")
         result: Future[list[T]] = Future()
         reading = Reading(time.monotonic())
         # From here on a cancel of the waiting side cannot reach it, so the thread may always set a result.
         result.set_running_or_notify_cancel()
-        self._thread = threading.Thread(
+        threading.Thread(
             target=_run, args=(call, result, reading), name=f"poll-{self._cloud}", daemon=True
-        )
-        self._thread.start()
-        self.reading = reading
+        ).start()
+        self._before, self.reading = result, reading
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._watched(asyncio.wrap_future(result), reading)

@@ -75,6 +75,8 @@ def report(stage: Stage, story: Story, script: Path, reference: Weights, wall_s:
         "ledger": {
             "paid_usd": round(sum(bill["paid_micro_usd"] for bill in bills) / 1e6, 6),
             "stay_usd": round(_stay_micro_usd(stage, truth) / 1e6, 6),
+            "stay_usd_h": state["pools"][FIRST]["price_micro_usd_h"] / 1e6,
+            "here_usd_h": story.placements[-1]["price_micro_usd_h"] / 1e6,
             "lab_bill_usd": round(truth["total_micro_usd"] / 1e6, 6),
         },
         "nodes_created": len(state["machines"]),

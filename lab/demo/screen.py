@@ -167,7 +167,9 @@ def last_screen(console: Console, found: dict[str, Any]) -> None:
     console.print(
         f"paid ${ledger['paid_usd']:.4f} (the lab's own bill: ${ledger['lab_bill_usd']:.4f}, within a cent: "
         "EC2 tells when a machine was launched, not when its meter began some seconds later); "
-        f"staying on the first offer would have cost ${ledger['stay_usd']:.4f}",
+        f"staying on the first offer would have cost ${ledger['stay_usd']:.4f} so far, as AWS charges each hour of spot at "
+        f"the price when it began, and ${ledger['stay_usd_h']:.2f}/h from the next hour on, against "
+        f"${ledger['here_usd_h']:.2f}/h where it ended",
         highlight=False,
     )
     same = found["final_weights_sha256"] == found["uninterrupted_weights_sha256"]

@@ -96,7 +96,7 @@ class _Picture:
         same = self.report["final_weights_sha256"] == self.report["uninterrupted_weights_sha256"]
         weights = "bit-identical to an uninterrupted run" if same else "DIFFERENT from an uninterrupted run"
         return (
-            f"paid ${ledger['paid_usd']:.2f}; staying on the first offer ${ledger['stay_usd']:.2f}; "
+            f"paid ${ledger['paid_usd']:.2f}; staying on the first offer ${ledger['stay_usd']:.2f} so far; "
             f"final weights {weights}; rehearsal on simulated clouds, seed {self.report['seed']}"
         )
 

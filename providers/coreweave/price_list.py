@@ -144,10 +144,16 @@ def _gpu(row: Mapped, nodes_per_rack: int) -> str:
     return other.as_str() + (f", by the rack of {nodes_per_rack} nodes" if nodes_per_rack else "")
 
 
+_DIGITS = 6
+
+
 def _price(node: Node) -> str:
     amount = node.as_decimal()
     if amount <= 0:
         raise node.fail(f"{node.name}: a price is more than 0")
+    # Before it is written out: a number of a few letters may have a billion digits.
+    if not -_DIGITS <= amount.adjusted() <= _DIGITS or len(amount.as_tuple().digits) > 2 * _DIGITS:
+        raise node.fail(f"{node.name}: no price that anyone pays")
     return f"{amount:f}"
 
 

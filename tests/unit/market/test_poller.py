@@ -453,3 +453,32 @@ async def test_a_list_of_which_nothing_is_believed_is_a_failed_poll(history: His
     assert later_s is not None
     assert later_s > age_s
     assert len(history.quarantined()) == 2
+
+
+async def test_what_nobody_thought_of_is_a_failed_poll_of_that_cloud(history: HistoryStore) -> None:
+    odd = [replace(quote, source="\ud800") for quote in two()()]  # no text that a database takes
+    poll = await poller(history, Prices("aws", lambda: odd)).poll_now("aws")
+    assert not poll.ok
+    assert "surrogates" in poll.error
+
+
+@pytest.mark.parametrize("seconds", [31_536_000.0, 1.7e308, float("inf"), float("nan")])
+async def test_no_cloud_silences_itself_for_longer_than_an_hour(
+    history: HistoryStore, seconds: float
+) -> None:
+    def throttles() -> Iterable[RawQuote]:
+        raise Throttled("come again", retry_after_s=seconds)
+
+    one = poller(history, Prices("aws", throttles))
+    await one.poll_now("aws")
+    state = one._clouds["aws"]
+    assert not state.may_be_asked(state.failed_at_ms + 3_599_000)
+    assert state.may_be_asked(state.failed_at_ms + 3_600_000)
+
+
+async def test_reads_one_after_the_other_never_meet(history: HistoryStore) -> None:
+    """An answer is there before its thread has ended: the next read must not take that for a hang."""
+    one = poller(history, Prices("aws", two(), hints=lambda: [hint(SPOT, 8)]))
+    for _ in range(50):
+        await one.poll_now("aws")
+    assert all(poll.ok for poll in history.polls("aws", kind=PollKind.AVAILABILITY))

@@ -129,6 +129,8 @@ def test_a_list_of_the_future_is_told_and_doubted_by_the_market() -> None:
         ("fabric: infiniband", "fabric: efa", "11:13", "'efa' is not one of infiniband, ethernet"),
         ("49.24", "0", "12:31", "a price is more than 0"),
         ("49.24", "-1", "12:31", "a price is more than 0"),
+        ("49.24", "11e999999999", "12:31", "no price that anyone pays"),
+        ("49.24", "1e-999999999", "12:31", "no price that anyone pays"),
         ("49.24", ".nan", "12:31", "expected a number"),
         ("49.24", '"49.24"', "12:31", "expected a number"),
         (
