@@ -23,6 +23,8 @@ from broker.store.doubts import Quarantined
 _AHEAD_MS = HOUR_S * MS
 _CONFIRMED_POLLS = 2
 _SAME_SHARE = 0.10
+# 2006-01-01: no price of a cloud is older; a date before it is a blank that some library has filled in.
+_FIRST_CLOUD_MS = 1_136_073_600_000
 _DIGITS_MAX = 6
 
 
@@ -100,9 +102,11 @@ def judge(
         return Doubt(raw, f"unknown GPU {raw.offer.gpu!r}")
     if raw.offer.gpus < 1:
         return Doubt(raw, f"{raw.offer.gpus} GPUs")
+    if last is not None and (last.offer.gpu, last.offer.gpus) != (raw.offer.gpu, raw.offer.gpus):
+        last = None  # another machine under the same name: what the one before cost says nothing
     since_ms = _since_ms(pending, price, observed_at_ms)
     effective_at_ms = raw.effective_at_ms
-    if effective_at_ms is None:
+    if effective_at_ms is None or effective_at_ms < _FIRST_CLOUD_MS:
         unchanged = last is not None and last.price_micro_usd_h == price
         effective_at_ms = last.effective_at_ms if last is not None and unchanged else since_ms
     ahead_ms = effective_at_ms - observed_at_ms

@@ -258,3 +258,18 @@ def test_every_offer_that_was_read_is_either_believed_or_doubted(
 def test_real_prices_are_inside_their_bands(gpu: str, gpus: int, market: Market, usd: float) -> None:
     offer = replace(SPOT, gpu=gpu, gpus=gpus, market=market)
     assert doubt_price(offer, round(usd * 1e6), None) == ""
+
+
+def test_another_machine_under_the_same_name_is_a_first_reading() -> None:
+    """The price before was that of one GPU: 64 of them for the same money are not believed for having cost it."""
+    grown = raw("2.5", replace(SPOT, gpus=64))
+    assert isinstance(judge(grown, NOW, quote(2.5)), Doubt)
+    assert isinstance(judge(raw("2.5", replace(SPOT, gpu="B300-SXM-288GB", gpus=8)), NOW, quote(2.5)), Doubt)
+    honest = raw("20", replace(SPOT, gpus=8))
+    assert isinstance(judge(honest, NOW, quote(2.5)), Quote)
+
+
+def test_a_date_before_there_was_a_cloud_is_none() -> None:
+    believed = judge(raw("2.5", effective_at_ms=-62_135_647_200_000), NOW, None)
+    assert isinstance(believed, Quote)
+    assert believed.effective_at_ms == NOW
