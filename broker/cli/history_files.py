@@ -93,6 +93,7 @@ def import_(
     Every row is looked at before the first is written. Rows that are wrong are told with their number, from 1, and exit is 2.
     Again is no harm: what is known already says nothing new. Ends on Ctrl-C between two batches; what is in is in.
     """
+    from broker.market.bands import doubt_price
     from broker.settings import CLOUDS
     from broker.store.past import Added, PastStore
     from broker.store.past_files import read
@@ -105,7 +106,11 @@ def import_(
         say(f"columns that mean nothing here: {', '.join(source.unknown)}")
 
     def to_quote(row: Any) -> Quote:
-        return quote_of(row, now_ms, observed, CLOUDS)
+        quote = quote_of(row, now_ms, observed, CLOUDS)
+        # Bills are computed from the history: what the market would doubt in a poll gets in by no other door either.
+        if doubt := doubt_price(quote.offer, quote.price_micro_usd_h, None):
+            raise ValueError(doubt)
+        return quote
 
     rows, bad = _count_bad(source, to_quote)
     if bad and not skip_bad:

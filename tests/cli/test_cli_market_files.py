@@ -26,7 +26,7 @@ def history(tmp_path, monkeypatch, cli):
 def put(history, *days: int) -> None:
     for day in days:
         at_ms = NOW - (100 - day) * DAY_S * MS
-        history.ingest([Quote(OFFER, 1_000_000 + day, at_ms, at_ms, "aws:spot_history")])
+        history.ingest([Quote(OFFER, 20_000_000 + day, at_ms, at_ms, "aws:spot_history")])
 
 
 def prices(history, key=OFFER.key):
@@ -122,7 +122,7 @@ class TestWrongRows:
             "observed_at": "import",
         }
         assert "row 2" in err
-        assert prices(history, OFFER.key.replace("az6", "az9")) == [1_000_001, 1_000_003]
+        assert prices(history, OFFER.key.replace("az6", "az9")) == [20_000_001, 20_000_003]
 
     def test_other_mistakes(self, cli, history, tmp_path, file):
         assert cli("market", "import", tmp_path / "none.csv")[0] == 2
@@ -149,3 +149,14 @@ def test_what_contradicts_the_price_now_is_told(history, cli, tmp_path):
         assert store.now()[OFFER.key].price_micro_usd_h == 5_000_000
     finally:
         store.close()
+
+
+def test_a_price_that_nobody_could_have_paid_gets_in_by_no_door(history, cli, tmp_path):
+    put(history, 1)
+    cli("market", "export", tmp_path / "m.csv")
+    text = (tmp_path / "m.csv").read_text()
+    (tmp_path / "m.csv").write_text(text.replace("20000001", "900000000000"))
+    code, _, err = cli("market", "import", tmp_path / "m.csv")
+    assert code == 2
+    assert "row 1: $900000.00/h is outside what 8 x H100-SXM5-80GB spot can cost" in err
+    assert prices(history) == [20_000_001]
