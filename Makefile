@@ -33,7 +33,7 @@ test-slow: $(READY)
 	$(PYTEST) -m "slow and not gpu" -n 2 --dist loadgroup -v --ignore tests/exhaustive
 
 contract-prices: $(READY)
-	$(PYTEST) -q -n 2 tests/contract/test_aws_prices.py tests/contract/test_gcp_prices.py tests/contract/test_azure_prices.py tests/contract/test_lambda_prices.py tests/contract/test_coreweave_prices.py
+	$(PYTEST) -q -n 2 $(addprefix tests/contract/,aws gcp azure lambda_cloud coreweave)
 
 exhaustive: $(READY)
 	$(PYTEST) -m "not gpu" -n 2 -q tests/exhaustive

@@ -1,107 +1,27 @@
-"""Prices of Lambda: the real client over real HTTPS, against the lab's face and Lambda's own document."""
+"""Prices and capacity of Lambda: one list says both."""
 
-import json
-import os
-import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import httpx
-import jsonschema
 import pytest
 
 from broker.core.availability import Signal
 from broker.core.errors import Denied, ProviderDown, ProviderError, SettingsError, Throttled
-from broker.core.money import micro_usd
 from broker.core.offer import Market, MarketSnapshot
 from broker.market.quarantine import sift
-from lab.faces import Reply, Request, lambda_cloud
-from lab.faces.lambda_cloud_schema import OPERATIONS, SCHEMAS, reply_schema
-from lab.faults import Fault, FaultKind
+from lab.faces import Request, lambda_cloud
+from lab.faults import FaultKind
 from lab.serving import HttpServer
 from lab.sold import lambda_cloud as sold
 from lab.tls import Authority
 from lab.world import World
-from providers.lambda_cloud.client import Pace
 from providers.lambda_cloud.prices import REGIONS
-from providers.lambda_cloud.settings import parse
-from providers.lambda_cloud.source import LambdaPrices
 from providers.registry import open_provider, open_source, vendor_endpoints
 from tests.clocks import ManualClock
 from tests.contract.conftest import INSTALLATION
+from tests.contract.lambda_cloud.conftest import A10, KEY, Lambda, listed, quoted
 
 pytestmark = pytest.mark.process
-
-KEY = "secret_lab_0123456789abcdef"
-TYPES = "listInstanceTypes"
-A10 = "lambda/us-east-1/gpu_1x_a10/on_demand"
-
-
-@dataclass
-class Face:
-    """The face, every reply of which is compared with the schema on its way."""
-
-    handler: Callable[[Request], Reply]
-    requests: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-    def __call__(self, request: Request) -> Reply:
-        self.requests.append(request.path)
-        reply = self.handler(request)
-        if reply.headers["Content-Type"].startswith("application/json") and reply.status not in (404, 429):
-            schema = reply_schema(request.path, reply.status)
-            errors = jsonschema.Draft202012Validator(schema).iter_errors(json.loads(reply.body))
-            self.problems += [f"{request.path}: {error.json_path}: {error.message}" for error in errors]
-        return reply
-
-
-@dataclass
-class Lambda:
-    """A source of prices, and the world behind it."""
-
-    source: LambdaPrices
-    options: Mapping[str, Any]
-    world: World
-    face: Face
-    server: HttpServer
-    clock: ManualClock
-
-    def fault(self, kind: FaultKind, seconds: float = 0.0) -> None:
-        """Let the next call go wrong."""
-        self.world.faults.add(Fault("lambda", TYPES, kind, 1, seconds))
-
-    def trusted(self) -> ssl.SSLContext:
-        """For clients of others."""
-        return ssl.create_default_context(cafile=str(self.options["ca_file"]))
-
-    def opened_with(self, **options: Any) -> LambdaPrices:
-        """Another source, with other options and no pause between its calls."""
-        return LambdaPrices(parse({**self.options, **options}), self.clock, Pace(0))
-
-
-@pytest.fixture
-def cloud(
-    world: World, clock: ManualClock, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Lambda]:
-    monkeypatch.setenv("LAMBDA_API_KEY", KEY)
-    face = Face(lambda_cloud.create(world, KEY, limit_s=0))
-    server = HttpServer(face, authority.server_context()).start()
-    options = {"endpoint": f"{server.url}/api/v1", "ca_file": str(authority.ca_file)}
-    yield Lambda(LambdaPrices(parse(options), clock, Pace(0)), options, world, face, server, clock)
-    server.stop()
-    assert face.problems == []
-
-
-def quoted(source: LambdaPrices) -> dict[str, int]:
-    return {quote.offer.key: micro_usd(quote.price_text) for quote in source.quotes()}
-
-
-def listed(source: LambdaPrices) -> dict[str, float]:
-    return {hint.offer_key: hint.low for hint in source.availability()}
-
 
 # Prices
 
@@ -285,49 +205,6 @@ def test_the_face_refuses_a_second_request_within_a_second(world: World) -> None
     assert face(request).status == 200
 
 
-# Doctor
-
-
-def test_check_says_what_is_listed(cloud: Lambda) -> None:
-    checks = cloud.source.check()
-    assert [(check.name, check.ok) for check in checks] == [
-        ("lambda: key", True),
-        ("lambda: instance types", True),
-    ]
-    assert "7 types, 6 with capacity now" in checks[1].detail
-
-
-def test_check_without_a_key_calls_nobody(cloud: Lambda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LAMBDA_API_KEY")
-    (check,) = cloud.source.check()
-    assert (check.name, check.ok) == ("lambda: key", False)
-    assert "LAMBDA_API_KEY is not set" in check.detail
-    assert cloud.face.requests == []
-
-
-def test_check_with_a_key_that_is_refused(cloud: Lambda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAMBDA_API_KEY", "another")
-    key, types = cloud.source.check()
-    assert (key.ok, types.ok) == (True, False)
-    assert "global/invalid-api-key" in types.detail
-    assert "another" not in types.detail
-
-
-def test_check_does_not_call_a_busy_account_broken(cloud: Lambda) -> None:
-    list(cloud.source.quotes())
-    cloud.clock.advance(90)
-    cloud.fault(FaultKind.THROTTLE)
-    types = cloud.source.check()[-1]
-    assert types.ok is None
-    assert "last read 1m30s ago" in types.detail
-
-
-def test_check_names_a_region_that_nobody_knows(cloud: Lambda) -> None:
-    checks = cloud.opened_with(regions=["us-east-1", "us-esat-2"]).check()
-    assert (checks[-1].name, checks[-1].ok) == ("lambda: regions", None)
-    assert checks[-1].detail.startswith("us-esat-2: not named by the API")
-
-
 # What it costs beside the price
 
 
@@ -346,49 +223,3 @@ def test_nothing_is_rented_there(cloud: Lambda) -> None:
     with pytest.raises(SettingsError, match="only the prices"):
         open_provider("lambda", cloud.options, cloud.clock, INSTALLATION)
     assert vendor_endpoints("lambda", cloud.options) == []
-
-
-# The face beside what the vendor publishes
-
-
-@pytest.mark.parametrize("path", OPERATIONS)
-def test_every_list_of_the_face_fits_the_schema(cloud: Lambda, path: str) -> None:
-    with httpx.Client(verify=cloud.trusted()) as http:
-        for authorization, status in ((f"Bearer {KEY}", 200), ("Bearer x", 401), ("", 401)):
-            reply = http.get(f"{cloud.server.url}{path}", headers={"Authorization": authorization})
-            assert reply.status_code == status
-        assert http.get(f"{cloud.server.url}{path}", auth=(KEY, "")).status_code == 200, "curl --user KEY:"
-        assert http.post(f"{cloud.server.url}{path}", auth=(KEY, "")).status_code == 404, "it rents nothing"
-    assert cloud.face.requests.count(path) == 5
-
-
-def test_the_schema_is_the_vendors() -> None:
-    """Against a copy of https://cloud.lambda.ai/api/v1/openapi.json, which nobody may ship."""
-    copy = os.environ.get("LAMBDA_OPENAPI")
-    if not copy:
-        pytest.skip("LAMBDA_OPENAPI names no copy of the vendor's document")
-    document = json.loads(Path(copy).read_text())
-    theirs = document["components"]["schemas"]
-    assert {name: _bare(theirs[name]) for name in SCHEMAS} == SCHEMAS
-    for path, (operation, schema) in OPERATIONS.items():
-        method = document["paths"][path]["get"]
-        assert method["operationId"] == operation
-        data = method["responses"]["200"]["content"]["application/json"]["schema"]["properties"]["data"]
-        assert data["type" if "type" in data else "$ref"] == schema["type" if "type" in data else "$ref"]
-        assert {"bearerAuth": []} in method["security"]
-    assert set(REGIONS) == set(theirs["PublicRegionCode"]["enum"])
-    assert set(sold.PLACES) <= set(REGIONS)
-
-
-def _bare(schema: Any) -> Any:
-    """Without the texts: what remains says what a document must look like."""
-    if isinstance(schema, list):
-        return [_bare(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    texts = ("description", "title", "default", "example", "examples")
-    return {
-        key: {name: _bare(item) for name, item in value.items()} if key == "properties" else _bare(value)
-        for key, value in schema.items()
-        if key not in texts
-    }

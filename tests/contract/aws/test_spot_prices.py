@@ -1,33 +1,22 @@
 """What only EC2's prices do: changes between two polls, ninety days of them, and rows that are not what they seem."""
 
 import threading
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
 
-from broker.core.availability import Signal, Unanswered
 from broker.core.errors import Denied, ProviderDown, ProviderError, Throttled
 from broker.core.money import micro_usd
 from broker.core.offer import Market
-from broker.core.ports import Check
 from broker.core.time import DAY_S, from_iso
 from lab.faces import Reply, Request
 from lab.faults import Fault, FaultKind
 from lab.world import World
+from tests.contract.aws.conftest import SPOT, instead_of
 from tests.contract.conftest import Cloud, Opened
 
 pytestmark = pytest.mark.process
-
-SPOT = "aws/use1-az6/p5.4xlarge/spot"
-
-
-@pytest.fixture
-def aws(aws_cloud: Cloud) -> Cloud:
-    """With a provider that has never polled."""
-    aws_cloud.provider = aws_cloud.opened_with()
-    return aws_cloud
 
 
 def told(quotes: Any, key: str = SPOT) -> list[tuple[int, int | None]]:
@@ -219,184 +208,6 @@ def test_a_fraction_of_a_gpu_is_never_quoted(aws: Cloud) -> None:
     assert kinds == {"g6.xlarge", "g6.2xlarge", "g6.4xlarge", "p5.4xlarge", "p5.48xlarge"}
 
 
-# How likely a spot request is to succeed
-
-
-SCORES = "GetSpotPlacementScores"
-HOUR_S = 3600
-
-
-def scores(aws: Cloud) -> dict[str, tuple[float, int]]:
-    """Score and date by offer."""
-    hints = list(aws.provider.availability())
-    assert {hint.signal for hint in hints} <= {Signal.PLACEMENT_SCORE}
-    assert len({hint.offer_key for hint in hints}) == len(hints)
-    return {hint.offer_key: (hint.low, hint.observed_at_ms) for hint in hints}
-
-
-def test_zones_are_scored_by_what_the_world_has(aws: Cloud, world: World) -> None:
-    for kind in ("g6.xlarge", "g6.2xlarge", "g6.4xlarge"):
-        world.set_stock(f"aws/use1-az6/{kind}/spot", 0)
-    found = {key: score for key, (score, _) in scores(aws).items()}
-    assert found == {
-        "aws/use1-az6/g6.xlarge/spot": 1,
-        "aws/use1-az6/g6.2xlarge/spot": 1,
-        "aws/use1-az6/g6.4xlarge/spot": 1,
-        "aws/use1-az1/g6.xlarge/spot": 9,
-        "aws/use1-az1/g6.2xlarge/spot": 9,
-        "aws/use1-az2/g6.xlarge/spot": 9,
-        "aws/use1-az2/g6.2xlarge/spot": 9,
-        "aws/use1-az2/g6.4xlarge/spot": 9,
-    }
-
-
-def test_scores_are_asked_every_six_hours_and_told_with_their_date(aws: Cloud, world: World) -> None:
-    first = scores(aws)
-    asked_ms = aws.clock.now_ms()
-    world.set_stock("aws/use1-az1/g6.xlarge/spot", 0)
-    world.set_stock("aws/use1-az1/g6.2xlarge/spot", 0)
-    aws.clock.advance(6 * HOUR_S - 1)
-    assert scores(aws) == first
-    assert {date for _, date in first.values()} == {asked_ms}
-    later_ms = aws.clock.advance(1)
-    assert scores(aws)["aws/use1-az1/g6.xlarge/spot"] == (1, later_ms)
-
-
-def test_scores_that_may_not_be_asked_anew_keep_their_date(aws: Cloud) -> None:
-    first = scores(aws)
-    aws.clock.advance(25 * HOUR_S)  # what was asked a day ago is a new request again
-    aws.fault(FaultKind.QUOTA, SCORES, count=None)
-    assert scores(aws) == first
-
-
-def test_no_scores_at_all_while_no_request_may_be_made(aws: Cloud) -> None:
-    aws.fault(FaultKind.QUOTA, SCORES)
-    assert scores(aws) == {}
-
-
-def test_only_real_throttling_is_throttling_and_the_next_poll_asks_again(aws: Cloud) -> None:
-    aws.fault(FaultKind.THROTTLE, SCORES)
-    with pytest.raises(Throttled):
-        aws.provider.availability()
-    assert scores(aws)
-
-
-def test_that_scores_may_not_be_asked_is_told_once_in_six_hours(aws: Cloud, world: World) -> None:
-    aws.fault(FaultKind.DENIED, SCORES, count=None)
-    with pytest.raises(Denied):
-        aws.provider.availability()
-    assert scores(aws) == {}
-    aws.clock.advance(6 * HOUR_S)
-    with pytest.raises(Denied):
-        aws.provider.availability()
-    world.faults.clear()
-    aws.clock.advance(6 * HOUR_S)
-    assert scores(aws)
-
-
-def test_scores_of_before_are_told_beside_the_call_that_failed(aws: Cloud) -> None:
-    before = list(aws.provider.availability())
-    aws.clock.advance(6 * HOUR_S)
-    aws.fault(FaultKind.DOWN, SCORES)
-    *again, failed = aws.provider.availability()
-    assert again == before
-    assert isinstance(failed, Unanswered)
-    assert "us-east-1" in failed.error
-    assert {hint.observed_at_ms for hint in aws.provider.availability()} == {aws.clock.now_ms()}
-
-
-def test_scores_can_be_switched_off(aws: Cloud) -> None:
-    aws.fault(FaultKind.DENIED, SCORES)
-    assert list(aws.opened_with(placement_scores=False).availability()) == []
-
-
-# What doctor says
-
-
-def checks(provider: Any) -> dict[str, Check]:
-    return {check.name: check for check in provider.check()}
-
-
-def test_every_right_has_its_line_and_a_missing_one_is_named(aws: Cloud) -> None:
-    fine = checks(aws.provider)
-    assert not [check for check in fine.values() if check.ok is False]
-    assert fine["aws: us-east-1: ec2:RunInstances"].detail.startswith("allowed: a dry run of g")
-    for action in ("DescribeSpotPriceHistory", "DescribeInstanceTypes", "GetSpotPlacementScores"):
-        aws.fault(FaultKind.DENIED, action)
-        failed = {name: check.detail for name, check in checks(aws.provider).items() if check.ok is False}
-        assert list(failed) == [f"aws: ec2:{action}"]
-        assert "UnauthorizedOperation" in failed[f"aws: ec2:{action}"]
-    for action, name in (("GetProducts", "pricing:GetProducts"), ("GetCallerIdentity", "credentials")):
-        aws.fault(FaultKind.DENIED, action)
-        assert [n for n, check in checks(aws.provider).items() if check.ok is False] == [f"aws: {name}"]
-
-
-def test_doctor_asks_for_scores_only_while_they_are_used(aws: Cloud) -> None:
-    assert "aws: ec2:GetSpotPlacementScores" not in checks(aws.opened_with(placement_scores=False))
-
-
-def test_whether_we_may_launch_is_tried_and_nothing_is_launched(aws: Cloud, world: World) -> None:
-    aws.fault(FaultKind.DENIED, "RunInstances", count=2)
-    found = checks(aws.provider)
-    for region in ("us-east-1", "us-west-2"):
-        assert found[f"aws: {region}: ec2:RunInstances"].ok is False
-    bad = checks(aws.opened_with(image_id="ami-nonsense"))
-    assert "InvalidAMIID" in bad["aws: us-east-1: ec2:RunInstances"].detail
-    none = checks(aws.opened_with(instance_types=["p6*"]))["aws: us-east-1: ec2:RunInstances"]
-    assert (none.ok, "instance_types" in none.detail) == (False, True)
-    assert world.machines() == []
-
-
-def test_quotas_are_told_by_their_names_and_none_at_all_fails(aws: Cloud, world: World) -> None:
-    provider = aws.opened_with(regions=["us-east-1"])
-    line = checks(provider)["aws: us-east-1: quota of g types"]
-    assert line.ok
-    assert "All G and VT Spot Instance Requests: 768" in line.detail
-    assert "unconfirmed" in line.detail
-    aws.fault(FaultKind.QUOTA, "GetServiceQuota", count=None)
-    found = checks(provider)
-    assert {found[f"aws: us-east-1: quota of {letter} types"].ok for letter in "gp"} == {False}
-    assert "instance_types" in found["aws: us-east-1: quota of g types"].detail
-    world.faults.clear()
-    aws.fault(FaultKind.DENIED, "GetServiceQuota", count=None)
-    assert checks(provider)["aws: us-east-1: quota of g types"].ok is None
-
-
-def test_a_quota_code_that_the_account_does_not_know_has_a_line_of_its_own(aws: Cloud) -> None:
-    found = checks(aws.opened_with(regions=["us-east-1"]))
-    assert found["aws: us-east-1: quota of p types"].ok
-    assert "L-C4BD4855" not in found["aws: us-east-1: quota of p types"].detail
-    assert found["aws: us-east-1: quotas that were not read"] == Check(
-        "aws: us-east-1: quotas that were not read",
-        None,
-        "L-C4BD4855 of p types: no such quota code known to the account: unconfirmed",
-    )
-    assert "aws: us-east-1: quotas that were not read" not in checks(
-        aws.opened_with(regions=["us-east-1"], instance_types=["g6.*"])
-    )
-
-
-def test_a_quota_that_is_not_told_now_is_not_taken_for_none(aws: Cloud) -> None:
-    aws.fault(FaultKind.HTTP_500, "GetServiceQuota", count=None)
-    found = checks(aws.opened_with(regions=["us-east-1"], instance_types=["g6.*"]))
-    assert found["aws: us-east-1: quota of g types"].ok is None
-    assert "L-DB2E81BA of g types" in found["aws: us-east-1: quotas that were not read"].detail
-
-
-def test_doctor_stays_calm_when_a_reply_has_another_shape(aws: Cloud) -> None:
-    aws.fault(FaultKind.WRONG_SHAPE, "*", count=None)
-    assert "aws: us-east-1: ec2:RunInstances" in checks(aws.provider)
-
-
-def test_doctor_stays_calm_when_nothing_answers(aws: Cloud) -> None:
-    aws.fault(FaultKind.DOWN, "*", count=None)
-    found = checks(aws.provider)
-    assert {check.ok for name, check in found.items() if not name.endswith("image")} == {False}
-
-
-# What goes wrong on the way
-
-
 @pytest.mark.parametrize("action", ["DescribeSpotPriceHistory", "GetProducts", "DescribeInstanceTypes"])
 def test_a_reply_of_another_shape_fails_the_poll(aws: Cloud, action: str) -> None:
     aws.fault(FaultKind.WRONG_SHAPE, action)
@@ -415,13 +226,3 @@ def test_credentials_that_have_expired_stop_the_poll(aws: Cloud) -> None:
     aws.fault(FaultKind.EXPIRED, "GetProducts")
     with pytest.raises(Denied):
         aws.provider.quotes()
-
-
-def instead_of(
-    opened: Opened, handler: Callable[[Request], Reply], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Request], Reply]:
-    """Put a handler before the face; returns the face."""
-    face = opened.face.handler
-    assert face is not None
-    monkeypatch.setattr(opened.face, "handler", handler)
-    return face
