@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from broker.core.errors import SettingsError
 from broker.core.time import DAY_S
 from broker.settings_errors import Document, explain, refuse_unknown_variables
-from broker.settings_values import Address, Dollars, Duration, Instant, is_url
+from broker.settings_values import Address, Dollars, Duration, Instant, is_url, plain_number
 from broker.textfile import read_text
 
 SEARCHED = (Path("broker.toml"), Path("/etc/broker/broker.toml"))
@@ -106,6 +106,8 @@ class ClockSection(Section):
         description="RFC 3339 moment when our clock and the world's agree; needed when `rate` is not 1.",
     )
 
+    _rate = field_validator("rate", mode="before")(plain_number)
+
 
 class StoreSection(Section):
     """The checkpoint store. `folder` works on one machine only: nodes elsewhere cannot reach it."""
@@ -180,6 +182,8 @@ class LimitsSection(Section):
     recoveries_per_hour: int = Field(
         default=20, ge=0, description="More than this and an operator must look first."
     )
+
+    _counts = field_validator("max_nodes", "recoveries_per_hour", mode="before")(plain_number)
 
 
 class TimingSection(Section):

@@ -45,8 +45,15 @@ def _address(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError(f"expected an address and port, got {kind_of(value, 'a table')}")
     host, _, port = value.rpartition(":")
-    if not host or " " in value or not port.isdecimal() or int(port[:6]) > 65535:
+    if not host or " " in value or not (port.isascii() and port.isdecimal()) or int(port[:6]) > 65535:
         raise ValueError(f"{value!r} is not an address and port; write 127.0.0.1:8700 or [::1]:8700")
+    return value
+
+
+def plain_number(value: object) -> object:
+    """A text that pydantic takes for a number and nobody else does: ``1_3``, from the environment."""
+    if isinstance(value, str) and "_" in value:
+        raise ValueError(f"expected a number, got {kind_of(value, 'a table')}")
     return value
 
 

@@ -9,19 +9,27 @@ from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 MICRO_PER_USD = 1_000_000
 MS_PER_HOUR = 3_600_000
 
+_DIGITS = 13
+
 
 def micro_usd(text: str | int | Decimal) -> int:
     """Dollars as a vendor writes them ("32.7726000000") to micro-USD, rounded half to even.
 
     Raises:
-        ValueError: the text is no finite number.
+        ValueError: the text is no finite number, or ten trillion dollars and more.
     """
+    # Decimal takes 1_3 and the digits of every script.
+    if isinstance(text, str) and ("_" in text or not text.isascii()):
+        raise ValueError(f"{text[:40]!r} is not an amount of dollars")
     try:
         value = Decimal(text)
     except InvalidOperation as error:
         raise ValueError(f"{text!r} is not an amount of dollars") from error
     if not value.is_finite():
         raise ValueError(f"{text!r} is not a finite amount of dollars")
+    # Before it is written out: a number of a few letters may have a billion digits.
+    if value.adjusted() >= _DIGITS:
+        raise ValueError(f"{str(text)[:40]} is more dollars than there are")
     return int((value * MICRO_PER_USD).to_integral_value(ROUND_HALF_EVEN))
 
 

@@ -19,7 +19,7 @@ _UNITS = {
     "GiB": GIB,
     "TiB": TIB,
 }
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]i?B|B)")
 
 
 def parse_size(text: str) -> int:

@@ -16,7 +16,7 @@ LONGEST_S = 36_525 * DAY_S
 LAST_MS = 253_402_300_799_999
 
 _UNIT_S = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d|w)")
 
 
 def parse_duration(text: str) -> int:

@@ -11,9 +11,9 @@ from broker.core.yaml_text import Mapped, Node, Scalar, Sequence, did_you_mean
 from broker.jobs import later
 
 FORMS = ("SXM", "PCIe", "NVL")
-_SHORT = re.compile(r"([^:\s]+)(?:\s*:\s*(-?\d+))?")
-_MEMORY = re.compile(r"(>=)?\s*(\d{1,9})\s*GiB")
-_SKY = re.compile(r"([A-Za-z0-9]+)-(\d+)GB")
+_SHORT = re.compile(r"([^:\s]+)(?:\s*:\s*(-?[0-9]+))?")
+_MEMORY = re.compile(r"(>=)?\s*([0-9]{1,9})\s*GiB")
+_SKY = re.compile(r"([A-Za-z0-9]+)-([0-9]+)GB")
 _EXAMPLE = "H100:8, or {type: A100, count: 8, memory: 80GiB}, or a list of alternatives"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from broker.core.gpu import GPUS
 from broker.core.offer import Market, Offer, Quote
 from broker.core.time import LAST_MS, from_iso, to_iso
+from broker.core.whole import parse_whole
 from broker.core.yaml_text import did_you_mean
 from broker.store.ingest import OFFER_FIELDS
 
@@ -136,7 +137,7 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 def _integer(row: Mapping[str, Any], name: str, least: int) -> int:
     value = row[name]
     try:
-        number = int(value) if isinstance(value, str) else value
+        number = parse_whole(value) if isinstance(value, str) else value
     except ValueError:
         number = None
     if isinstance(number, bool) or not isinstance(number, int):

@@ -15,7 +15,7 @@ resources:
   nodes: 2
   gpus:
     - {type: H100, count: 8}
-flags: [yes, true, 0o17, 1_000, 2026-12-04T08:00:00Z, 0.10, ~]
+flags: [yes, true, 0o17, 1000, 2026-12-04T08:00:00Z, 0.10, ~]
 """
 
 
@@ -65,6 +65,9 @@ def test_error_shows_source_and_caret():
         ("", 1, 1, "the file is empty"),
         ("- a\n", 1, 1, "file: expected a mapping (key: value), got a list"),
         ("a: 1\n---\nb: 1\n", 2, 1, "not YAML: but found another document"),
+        ("a: 1_3\n", 1, 4, "'1_3' is not a number"),
+        ("a: [1, 1_3.5]\n", 1, 8, "'1_3.5' is not a number"),
+        ("a: 0x1_0\n", 1, 4, "'0x1_0' is not a number"),
     ],
 )
 def test_refusals_have_their_place(text: str, line: int, column: int, message: str):
