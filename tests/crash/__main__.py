@@ -13,7 +13,7 @@ from lab.seaweed import SeaweedFS
 from tests.crash import judge
 from tests.crash.schedule import draw
 from tests.crash.storm import SCRIPT, TRAIN, Broken, Storm
-from tests.process.deployment import ROOT
+from tests.process.lab_and_daemon import ROOT
 
 
 def main() -> int:

@@ -19,7 +19,8 @@ from lab.seaweed import SeaweedFS
 from tests.crash.heads import HeadWatch
 from tests.crash.insides import agents
 from tests.crash.schedule import Kill, Victim
-from tests.process.deployment import ROOT, Deployment, key_of
+from tests.process.deployment import Deployment, key_of
+from tests.process.lab_and_daemon import ROOT
 
 SCRIPT = ROOT / "docs" / "examples" / "train.py"
 TRAIN = ["--steps", "100", "--save-every", "10"]

@@ -13,7 +13,8 @@ from tests.crash.heads import HeadWatch
 from tests.crash.insides import agents
 from tests.crash.judge import judge_lines, judge_money
 from tests.process.conftest import FIRST, SECOND
-from tests.process.deployment import ROOT, Deployment, count_to
+from tests.process.deployment import Deployment, count_to
+from tests.process.lab_and_daemon import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lab.seaweed import SeaweedFS
-from tests.process.deployment import WITHOUT_TORCH, Deployment
+from tests.process.deployment import Deployment
+from tests.process.lab_and_daemon import WITHOUT_TORCH
 
 FIRST = "aws/use1-az6/p5.4xlarge/spot"
 SECOND = "aws/use1-az2/p5.4xlarge/spot"

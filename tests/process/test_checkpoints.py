@@ -12,7 +12,8 @@ from broker.wire.head import Head, read_head
 from broker.wire.manifest import load_manifest
 from broker.wire.store_client import ObjectStore
 from lab.demo.reference import digest, reference_run
-from tests.process.deployment import ROOT, Deployment, count_to
+from tests.process.deployment import Deployment, count_to
+from tests.process.lab_and_daemon import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240), pytest.mark.xdist_group("deployment")]
 

@@ -15,7 +15,8 @@ import pytest
 
 from lab.seaweed import SeaweedFS
 from tests.process.conftest import FIRST, SCENARIO, SECOND
-from tests.process.deployment import ROOT, Deployment, count_to
+from tests.process.deployment import Deployment, count_to
+from tests.process.lab_and_daemon import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(420)]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.process.deployment import BROKER, LIMIT_S, ROOT, Deployment, end, free_port
+from tests.process.deployment import Deployment
+from tests.process.lab_and_daemon import BROKER, LIMIT_S, ROOT, end, free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 

@@ -30,9 +30,9 @@ from lab.tls import Authority, ServiceAccount
 from lab.world import World
 from providers.registry import open_source
 from tests.clocks import ManualClock
-from tests.process.deployment import ROOT
 from tests.process.gpuhunt.compare import Comparison, Item, Price, compare, facts, ours, theirs
 from tests.process.gpuhunt.reasons import reasons
+from tests.process.lab_and_daemon import ROOT
 
 pytestmark = [
     pytest.mark.process,

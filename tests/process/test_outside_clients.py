@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.process.deployment import ROOT, Deployment
+from tests.process.deployment import Deployment
+from tests.process.lab_and_daemon import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.control import LabClient
-from tests.process.deployment import ROOT
+from tests.process.lab_and_daemon import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
 
