@@ -11,9 +11,10 @@ import logging
 import socket
 import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
-HOST = "127.0.0.1"
+from lab.listening import HOST, Listening, PortServer
+
 VENDOR_HOSTS: Mapping[str, tuple[str, ...]] = {
     "aws": (
         "ec2.us-east-1.amazonaws.com",
@@ -33,47 +34,26 @@ _BLOCK = 64 << 10
 _log = logging.getLogger("lab.proxy")
 
 
-class Proxy:
-    """Tunnels from names to ports of this machine.
+class Proxy(Listening):
+    """Tunnels from names to ports of this machine; `url` is for ``HTTPS_PROXY``.
 
     Args:
         ports: Port on 127.0.0.1, by host name.
 
     Attributes:
-        port: Its own; a free one, chosen when it is made.
         opened: Names that a tunnel was opened to, in order.
         refused: What was asked for and is not among the names, as it was asked.
     """
 
     def __init__(self, ports: Mapping[str, int]) -> None:
-        self._server = _Server((HOST, 0), _Client)
-        self._server.ports = {name.lower(): port for name, port in ports.items()}
-        self.opened = self._server.opened = []
-        self.refused = self._server.refused = []
-        self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        """For ``HTTPS_PROXY``."""
-        return f"http://{HOST}:{self.port}"
-
-    def start(self) -> "Proxy":
-        """Begin to answer."""
-        self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        """Open no more tunnels; those that are open end when either end closes."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-        self._server.server_close()
+        server = _Server(_Client)
+        server.ports = {name.lower(): port for name, port in ports.items()}
+        self.opened = server.opened = []
+        self.refused = server.refused = []
+        super().__init__(server)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
+class _Server(PortServer):
     ports: Mapping[str, int]
     opened: list[str]
     refused: list[str]

@@ -20,6 +20,7 @@ from lab.catalog import Scenario
 from lab.control import Control
 from lab.faces import Handler, aws, azure, coreweave, gcp, lambda_cloud
 from lab.faces.azure_tokens import Account
+from lab.listening import Listening
 from lab.nodes import RUN_MARK, NodeRunner
 from lab.proxy import VENDOR_HOSTS, Proxy
 from lab.seaweed import SeaweedFS
@@ -65,7 +66,7 @@ class Lab:
         self.nodes = NodeRunner(self.world, folder, self._run_id)
         self._warden = _warden(self._run_id, self.nodes.parent)
         self._shutdown = shutdown
-        self._servers: list[HttpServer | Proxy] = []
+        self._servers: list[Listening] = []
         self._names: dict[str, int] = {}  # of vendors, with the ports that they lead to
         self._stopped = threading.Event()
         self._authority = Authority(folder)

@@ -3,56 +3,31 @@
 import logging
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lab.faces import DropConnection, Handler, Reply, Request
+from lab.listening import Listening, PortServer
 
-HOST = "127.0.0.1"
 IDLE_S = 120
 MAX_BODY = 64 << 20
 
 _log = logging.getLogger("lab.serving")
 
 
-class HttpServer:
-    """One handler on one port.
-
-    Attributes:
-        port: Free one, chosen when it is made.
-    """
+class HttpServer(Listening):
+    """One handler on one port, over TLS where a context is given."""
 
     def __init__(self, handler: Handler, tls: ssl.SSLContext | None = None) -> None:
-        self._server = _Server((HOST, 0), _Connection)
-        self._server.handler = handler
-        self._server.tls = tls
-        self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        """``https://127.0.0.1:PORT``"""
-        return f"{'https' if self._server.tls else 'http'}://{HOST}:{self.port}"
-
-    def start(self) -> "HttpServer":
-        """Begin to answer."""
-        self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        """Stop answering; connections that are open die with their threads."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-        self._server.server_close()
+        server = _Server(_Connection)
+        server.handler, server.tls = handler, tls
+        super().__init__(server)
+        self.scheme = "https" if tls else "http"
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
+class _Server(PortServer):
     handler: Handler
     tls: ssl.SSLContext | None
 
