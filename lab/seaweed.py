@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -22,6 +23,8 @@ from broker.wire.s3_sign import Keys, sign
 
 _HOST = "127.0.0.1"
 _PROBE = "started"
+_TRIES = 3
+_TAKEN = "address already in use"
 _GRPC_OFFSET = 10_000  # SeaweedFS derives a server's gRPC port from its HTTP port by this
 
 
@@ -29,40 +32,36 @@ class SeaweedFailed(Exception):
     """The object store did not come up; the text ends with the tail of its log."""
 
 
+class PortTaken(SeaweedFailed):
+    """Somebody else has one of its ports."""
+
+
 class SeaweedFS:
     """One object store in one folder.
 
     Attributes:
-        endpoint: ``http://127.0.0.1:PORT``, or ``https://`` when a certificate was given.
+        endpoint: ``http://127.0.0.1:PORT``, or ``https://`` when a certificate was given; certain from `start` on.
         bucket: Created by `start`.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        access_key: str = "lab-access-key",
-        secret_key: str = "lab-secret-key",
-        bucket: str = "checkpoints",
-        port: int | None = None,
-        certificate: tuple[Path, Path] | None = None,
+        self, directory: Path, bucket: str = "checkpoints", certificate: tuple[Path, Path] | None = None
     ) -> None:
         """Nothing is started yet.
 
         Args:
             directory: Holds data, configuration and log; kept across restarts.
-            port: Of the S3 face; free ones are chosen where None.
             certificate: PEM files (chain, key) to serve HTTPS with.
         """
         self.directory = directory
-        self.access_key = access_key
-        self.secret_key = secret_key
+        self.access_key = "lab-access-key"
+        # Its own, so that another store that has taken its port refuses it.
+        self.secret_key = secrets.token_urlsafe(24)
         self.bucket = bucket
         self._certificate = certificate
-        plain, tls, *inner = _free_ports(5)
-        self._plain_port = port if port and not certificate else plain
-        self._tls_port = (port or tls) if certificate else None
-        self._inner_ports = tuple(inner)  # kept, so that a restart finds its peers
         self._process: subprocess.Popen[bytes] | None = None
+        self._known = False  # somebody may have been told where it is
+        self._choose_ports()
 
     @property
     def endpoint(self) -> str:
@@ -77,19 +76,32 @@ class SeaweedFS:
         return self._process.pid if self._process else None
 
     def start(self, timeout_s: float = 60.0) -> "SeaweedFS":
-        """Start it and wait until it takes writes.
+        """Start it and wait until it takes writes. Where a port was taken meanwhile, a first start takes others.
 
         Raises:
             SeaweedFailed: it ended, or did not take a write in time.
         """
         assert self._process is None, "already started"
+        for left in reversed(range(_TRIES)):
+            try:
+                self._start(timeout_s)
+                self._known = True
+                return self
+            except PortTaken:
+                if self._known or not left:
+                    raise
+                self._choose_ports()
+        raise AssertionError("the last try returns or raises")
+
+    def _start(self, timeout_s: float) -> None:
         data = self.directory / "data"
         for folder in (data, self._temporary, self._logs):
             folder.mkdir(parents=True, exist_ok=True)
         config = self.directory / "s3.json"
+        config.touch(mode=0o600)
         config.write_text(json.dumps(self._identities()))
-        config.chmod(0o600)
         with (self.directory / "weed.log").open("ab") as log:
+            begins = log.tell()
             self._process = subprocess.Popen(
                 self._command(data, config),
                 stdin=subprocess.DEVNULL,
@@ -103,9 +115,10 @@ class SeaweedFS:
         while not self._takes_writes():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise SeaweedFailed(f"SeaweedFS did not come up in {self.directory}\n{self._log_tail()}")
+                said = (self.directory / "weed.log").read_bytes()[begins:].decode(errors="replace")
+                failed = PortTaken if _TAKEN in said else SeaweedFailed
+                raise failed(f"SeaweedFS did not come up in {self.directory}\n{said[-2000:]}")
             time.sleep(0.1)
-        return self
 
     def stop(self) -> None:
         """End the process group and wait for it, so that a second start finds its ports free.
@@ -144,6 +157,11 @@ class SeaweedFS:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _choose_ports(self) -> None:
+        self._plain_port, tls, *inner = _free_ports(5)
+        self._tls_port = tls if self._certificate else None
+        self._inner_ports = tuple(inner)  # kept, so that a restart finds its peers
 
     @property
     def _temporary(self) -> Path:
@@ -223,9 +241,6 @@ class SeaweedFS:
         finally:
             connection.close()
 
-    def _log_tail(self) -> str:
-        return (self.directory / "weed.log").read_text(errors="replace")[-2000:]
-
 
 def _weed() -> str:
     beside = Path(sys.executable).with_name("weed")
@@ -239,7 +254,7 @@ def _free_ports(count: int) -> list[int]:
     """Different ports that are free together with their gRPC twins.
 
     All are held until the last is found: the kernel gives a port that was just let go to the next one who asks.
-    Somebody else may take one before the server does; then `start` fails loudly, and nothing else happens.
+    Somebody else may take one before the server does; then `start` chooses again.
     """
     found: list[int] = []
     with ExitStack() as held:

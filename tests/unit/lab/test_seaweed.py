@@ -1,4 +1,5 @@
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import trustme
 
 from broker.wire.messages import StoreAccess
 from broker.wire.store_client import open_store
-from lab.seaweed import SeaweedFailed, SeaweedFS, _free_ports
+from lab.seaweed import PortTaken, SeaweedFailed, SeaweedFS, _free_ports
 
 
 @pytest.mark.process
@@ -66,3 +67,41 @@ def test_says_why_it_did_not_come_up(tmp_path: Path) -> None:
     with pytest.raises(SeaweedFailed, match="did not come up"):
         server.start(timeout_s=4)
     assert server.pid is None
+
+
+def taken(port: int) -> socket.socket:
+    """Somebody who listens there."""
+    other = socket.socket()
+    other.bind(("127.0.0.1", port))
+    other.listen()
+    return other
+
+
+@pytest.mark.process
+def test_a_port_that_was_taken_meanwhile_is_another_at_the_next_try(tmp_path: Path) -> None:
+    server = SeaweedFS(tmp_path)
+    endpoint = server.endpoint
+    # The S3 face is the last that binds: everything else of the first try has come up already.
+    with taken(server._plain_port), server:
+        assert server.endpoint != endpoint
+        access = StoreAccess(
+            "s3",
+            "",
+            server.endpoint,
+            bucket=server.bucket,
+            access_key=server.access_key,
+            secret_key=server.secret_key,
+        )
+        open_store(access).put("jobs/a/HEAD", b"1", if_absent=True)
+
+
+@pytest.mark.process
+def test_what_was_told_where_it_is_comes_back_there_or_not_at_all(tmp_path: Path) -> None:
+    server = SeaweedFS(tmp_path)
+    with server:
+        endpoint = server.endpoint
+    with taken(server._inner_ports[0]), pytest.raises(PortTaken):
+        server.start()
+    assert server.endpoint == endpoint
+    with server:
+        assert server.endpoint == endpoint
