@@ -59,14 +59,14 @@ class PaperJob:
         handles_term: Whether it saves when asked to stop; None when nobody knows, and then it does not.
         checkpoint_bytes: Size of each commit.
         active: The placement that has the job.
-        due_ms: When that one starts, or started, to train.
-        began_steps: What it starts from.
+        due_ms: When that one starts, or started, to train; from `began_steps`.
         saved_steps: What the last commit holds; a copy starts from here.
         saved_ms: When that was committed.
         landing: The placement under way.
         past: Placements that have ended, oldest first.
         hold: Memory of the last answer.
         told: Last reading of a copy that has ended.
+        redone_s: Seconds of training that were lost, and have to be trained again.
     """
 
     job: Job
@@ -85,6 +85,7 @@ class PaperJob:
     past: tuple[Placement, ...] = ()
     hold: Hold | None = None
     told: Progress | None = None
+    redone_s: float = 0.0
 
     # --- Where it is ------------------------------------------------------------------------------------------
 
@@ -95,7 +96,7 @@ class PaperJob:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Nothing more will happen to it."""
         return self.job.state.final
 
     @property
@@ -114,7 +115,7 @@ class PaperJob:
     @property
     def former(self) -> Placement | None:
         """The placement that had the job last; what only ever landed is none."""
-        return next((p for p in reversed(self.past) if p.active_at_ms is not None), None)
+        return next((p for p in reversed(self.past) if p.active_at_ms), None)
 
     @property
     def progress(self) -> Progress | None:
@@ -127,6 +128,11 @@ class PaperJob:
         if self.told is None and self.reports is Reports.FROM_THE_START:
             return Progress(self.job.created_at_ms, 0, self.total_steps)
         return self.told
+
+    @property
+    def commit_seq(self) -> int:
+        """Of the last commit; by time and not by changes, so that asking often and asking once agree."""
+        return max(1, ((self.saved_ms or 0) - self.job.created_at_ms) // MS)
 
     def next_ms(self) -> int | None:
         """When it next changes by itself: it is handed over, or finishes."""
@@ -269,6 +275,8 @@ class PaperJob:
             active_at_ms=at_ms,
             generation=generation,
             fenced=True,
+            resumed_step=None if job.saved_ms is None else math.floor(job.saved_steps),
+            resumed_seq=None if job.saved_ms is None else job.commit_seq,
         )
         return replace(
             job,
@@ -303,7 +311,8 @@ class PaperJob:
             if job.now_ms > job.due_ms and self.reports is not Reports.NOTHING
             else None,
         )
-        return replace(job, active=None, past=(*job.past, gone), told=progress)._follow()
+        redone_s = job.redone_s + (job.done_steps - job.saved_steps) / job.pace.on(self.active.offer)
+        return replace(job, active=None, past=(*job.past, gone), told=progress, redone_s=redone_s)._follow()
 
     def _committed(self, now_ms: int) -> "PaperJob":
         """With the last commit of the interval that was due by then."""

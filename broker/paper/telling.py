@@ -46,10 +46,10 @@ def _commit(job: PaperJob) -> Commit | None:
     if job.saved_ms is None:
         return None
     step = None if job.reports is Reports.NOTHING else math.floor(job.saved_steps)
-    # Counted by time and not by changes, so that asking often and asking once give the same row.
-    seq = max(1, (job.saved_ms - job.job.created_at_ms) // MS)
-    manifest = f"paper/{job.job.id}/{seq}"
-    return Commit(job.job.generation, seq, manifest, "0" * 64, step, job.checkpoint_bytes, job.saved_ms)
+    manifest = f"paper/{job.job.id}/{job.commit_seq}"
+    return Commit(
+        job.job.generation, job.commit_seq, manifest, "0" * 64, step, job.checkpoint_bytes, job.saved_ms
+    )
 
 
 def _measured(job: PaperJob, had: tuple[Placement, ...]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paper_values import A100, GCP, HOUR, MINUTE, NOW, ON_DEMAND, SPEC, SPOT
+from paper_values import A100, GCP, HOUR, MINUTE, NOW, SPEC, SPOT
 
 from broker.core.model import Cut, JobState, Purpose
 from broker.decision.cost import remaining_work
