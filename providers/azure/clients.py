@@ -1,4 +1,4 @@
-"""Clients of the price list (httpx) and of a subscription (the SDKs, imported at first use).
+"""Clients of a subscription (the SDKs, imported at first use), and whom the price list's reader trusts.
 
 None retries, and every call has time-outs: a poll that failed is asked again by the poller.
 """
@@ -10,9 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-
-from broker.core.errors import Denied
+from broker.core.errors import Denied, Invalid
 from providers.azure.errors import translated
 from providers.azure.settings import LOGIN, AzureOptions
 
@@ -29,9 +27,10 @@ class Clients:
         self._made: dict[str, Any] = {}
 
     @property
-    def retail(self) -> Any:
-        """An ``httpx.Client`` for the price list. Follows no redirect: the list's own links are checked, a redirect would not be."""
-        return self._client("retail", self._make_retail)
+    def trusted(self) -> ssl.SSLContext:
+        """Whom the price list must be, for its reader."""
+        context: ssl.SSLContext = self._client("trusted", self._make_trusted)
+        return context
 
     @property
     def compute(self) -> Any:
@@ -71,11 +70,12 @@ class Clients:
                 self._made[name] = make()
             return self._made[name]
 
-    def _make_retail(self) -> httpx.Client:
-        options = self._options
-        trusted = ssl.create_default_context(cafile=str(options.ca_file) if options.ca_file else None)
-        times = httpx.Timeout(options.read_timeout_s, connect=options.connect_timeout_s)
-        return httpx.Client(verify=trusted, timeout=times, follow_redirects=False)
+    def _make_trusted(self) -> ssl.SSLContext:
+        ca_file = self._options.ca_file
+        try:
+            return ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+        except ssl.SSLError as error:
+            raise Invalid(f"azure: ca_file holds no usable certificate: {error}") from error
 
     def _make_compute(self) -> Any:
         from azure.mgmt.compute import ComputeManagementClient

@@ -12,6 +12,7 @@ import httpx
 from azure.core import exceptions as azure
 
 from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, Throttled
+from providers.bounded_get import Reply
 
 # Codes as the resource manager and Resource Graph send them.
 _THROTTLED = {
@@ -79,19 +80,18 @@ def from_reply(error: Any, doing: str) -> ProviderError:
     return Invalid(text)
 
 
-def from_status(response: httpx.Response, body: bytes, doing: str) -> ProviderError:
+def from_status(reply: Reply, doing: str) -> ProviderError:
     """The error for a reply of the price list that is not 200."""
-    said = body.decode("utf-8", "replace").strip().partition("\n")[0][:_SHORT]
-    text = f"azure: {doing}: HTTP {response.status_code}: {said}"
-    if response.status_code == 429:
-        return Throttled(text, retry_after_s(response.headers))
-    if response.status_code in (401, 403):
+    said = _first_line(reply.body.decode("utf-8", "replace"))
+    text = f"azure: {doing}: HTTP {reply.status}: {said}"
+    if reply.status == 429:
+        return Throttled(text, retry_after_s(reply.headers))
+    if reply.status in (401, 403):
         return Denied(f"{text}; the price list asks for no credentials, so something in between refuses")
-    if response.is_redirect:
-        return ProviderDown(
-            f"{text}; redirected to {response.headers.get('location')}, which is not followed"
-        )
-    if response.status_code >= 500 or response.status_code == 408:
+    if "location" in reply.headers and 300 <= reply.status < 400:
+        # The list's own links are checked; a redirect would not be.
+        return ProviderDown(f"{text}; redirected to {reply.headers['location']:.200}, which is not followed")
+    if reply.status >= 500 or reply.status == 408:
         return ProviderDown(text)
     return Invalid(text)
 

@@ -15,6 +15,7 @@ from broker.core.errors import Invalid, ProviderDown
 from providers.azure.clients import Clients
 from providers.azure.errors import from_status, translated_http
 from providers.azure.settings import AzureOptions
+from providers.bounded_get import Bounds, bounded_get
 
 _PATH = "/api/retail/prices"
 _VERSION = "2023-01-01-preview"
@@ -31,6 +32,7 @@ class RetailPrices:
     def __init__(self, options: AzureOptions, clients: Clients) -> None:
         self._base = options.endpoint_retail
         self._clients = clients
+        self._bounds = Bounds(options.connect_timeout_s, options.read_timeout_s, _MAX_PAGE_BYTES)
 
     def rows(self, region: str) -> Iterator[Mapping[str, Any]]:
         """Every pay-as-you-go row of virtual machines in a region; one page at a time is held.
@@ -95,18 +97,11 @@ class RetailPrices:
         return items, link or None
 
     def _body(self, url: httpx.URL | str, doing: str) -> bytes:
-        with (
-            translated_http(doing, self._clients.retail_host),
-            self._clients.retail.stream("GET", url) as response,
-        ):
-            body = bytearray()
-            for chunk in response.iter_bytes():
-                body += chunk
-                if len(body) > _MAX_PAGE_BYTES:
-                    raise ProviderDown(f"azure: {doing}: a page is larger than {_MAX_PAGE_BYTES >> 20} MiB")
-        if response.status_code != 200:
-            raise from_status(response, bytes(body), doing)
-        return bytes(body)
+        with translated_http(doing, self._clients.retail_host):
+            reply = bounded_get(url, self._clients.trusted, self._bounds)
+        if reply.status != 200:
+            raise from_status(reply, doing)
+        return reply.body
 
     def _checked(self, link: str, doing: str) -> str:
         """The link as given, if it leads to where we were sent in the first place."""

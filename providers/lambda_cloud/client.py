@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
-
-from broker.core.errors import Denied, ProviderDown
+from broker.core.errors import Denied
+from providers.bounded_get import Bounds, bounded_get
 from providers.lambda_cloud.errors import document_of, translated
 from providers.lambda_cloud.settings import LambdaOptions
 
@@ -67,21 +66,10 @@ class Client:
         headers = {"Authorization": f"Bearer {self.key()}", "Accept": "application/json"}
         options = self._options
         with self._pace.turn(), translated(doing):
-            began_s = time.monotonic()
             trusted = ssl.create_default_context(cafile=str(options.ca_file)) if options.ca_file else True
-            with (
-                httpx.Client(verify=trusted, timeout=options.timeout_s) as http,
-                http.stream("GET", f"{options.endpoint}{path}", headers=headers) as reply,
-            ):
-                body = bytearray()
-                for part in reply.iter_bytes():
-                    body += part
-                    # httpx bounds each read and not their sum: a reply that drips would hold the poll up for ever.
-                    if time.monotonic() - began_s > options.timeout_s:
-                        raise ProviderDown(f"lambda: {doing}: no whole answer within {options.timeout_s:g} s")
-                    if len(body) > _MAX_BODY:
-                        raise ProviderDown(f"lambda: {doing}: more than {_MAX_BODY >> 20} MiB of answer")
-        return document_of(reply.status_code, reply.headers, bytes(body), doing)
+            bounds = Bounds(options.timeout_s, options.timeout_s, _MAX_BODY)
+            reply = bounded_get(f"{options.endpoint}{path}", trusted, bounds, headers)
+        return document_of(reply.status, reply.headers, reply.body, doing)
 
     def key(self) -> str:
         """The API key, read anew each time.

@@ -27,8 +27,6 @@ def translated(doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except httpx.TimeoutException as error:
-        raise ProviderDown(f"lambda: {doing}: no answer in time ({type(error).__name__})") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ProviderDown(f"lambda: {doing}: {str(error) or type(error).__name__}") from error
     except ssl.SSLError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.errors import SettingsError
+from broker.core.errors import Invalid, SettingsError
 from broker.core.gpu import GPUS
 from broker.core.offer import Market, Offer
 from providers.azure import tariff
@@ -184,6 +184,13 @@ def test_what_an_account_needs_and_is_not_installed_is_named_with_the_extra(
     assert package in str(caught.value)
     assert "'.[azure]'" in str(caught.value)
     assert open_source("azure", PLAIN, ManualClock(), "i").cloud == "azure"
+
+
+def test_a_ca_file_without_a_certificate_is_told_and_not_raised_through() -> None:
+    source = open_source("azure", PLAIN | {"ca_file": __file__}, ManualClock(), "i")
+    with pytest.raises(Invalid, match="azure: ca_file holds no usable certificate"):
+        list(source.quotes())
+    assert source.check()[0].ok is False
 
 
 # Beside the price

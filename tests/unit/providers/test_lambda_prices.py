@@ -218,7 +218,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
         (Reply(200, b'{"result": {}}'), "not the API's JSON"),
         (Reply(200, b""), "not the API's JSON"),
         (Reply(502, b"<html>bad gateway"), "HTTP 502"),
-        (Reply(200, b" " * (17 << 20)), "more than 16 MiB"),
+        (Reply(200, b" " * (17 << 20)), "larger than 16 MiB"),
         (Reply(200, b"x", {"Content-Encoding": "gzip"}), "reading instance types"),
     ],
 )
