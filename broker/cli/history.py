@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli.history_files import moment
+from broker.cli.options import GPUS_MAX, whole
 from broker.cli.output import AsJson, ago, rate, say, show_json, show_table
 from broker.core.errors import BrokerError
 from broker.core.time import to_iso
@@ -25,12 +26,21 @@ def history(
     ] = "30d",
     cloud: Annotated[str | None, typer.Option(help="Only this cloud.")] = None,
     market: Annotated[str | None, typer.Option(help="owned, spot, on_demand or reserved.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="GPUs per instance.")] = None,
+    count: Annotated[
+        int | None, typer.Option(metavar="N", parser=whole("--count", 1, GPUS_MAX), help="GPUs per instance.")
+    ] = None,
     every: Annotated[
         bool, typer.Option("--every", help="Every offer, not only the cheapest now of each cloud and market.")
     ] = False,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=200, help="Offers, cheapest per GPU first.")
+        int,
+        typer.Option(
+            "--limit",
+            "-n",
+            metavar="N",
+            parser=whole("--limit", 1, 200),
+            help="Offers, cheapest per GPU first.",
+        ),
     ] = 20,
     svg: Annotated[Path | None, typer.Option(help="Draw it into this file, too.")] = None,
     as_json: AsJson = False,

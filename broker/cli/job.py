@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli.options import whole
 from broker.cli.output import AsJson, ago, rate, say, show_fields, show_json, show_table
 from broker.core.money import format_usd
 from broker.core.time import format_duration, to_iso
@@ -197,7 +198,10 @@ def _follow(daemon: "Client", job: str, node: str | None = None, until_over: boo
 
 def why(
     job: JobArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Newest answers.")] = 1,
+    limit: Annotated[
+        int,
+        typer.Option("--limit", "-n", metavar="N", parser=whole("--limit", 1, 1000), help="Newest answers."),
+    ] = 1,
     kind: Annotated[
         str | None, typer.Option("--kind", help="Only answers of one kind: stay, place, move.")
     ] = None,

@@ -7,12 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli import obtainability
+from broker.cli.options import GIB_MAX, whole
 from broker.cli.output import AsJson, rate, show_json, show_table
 from broker.core.errors import UsageError
-from broker.core.money import format_usd, micro_usd
+from broker.core.money import MICRO_PER_USD, format_usd, micro_usd
 from broker.core.time import format_duration
 
-_COUNT = re.compile(r"(?P<least>\d{1,4})(?P<range>\+|-(?P<most>\d{1,4}))?")
+_COUNT = re.compile(r"(?P<least>[0-9]{1,4})(?P<range>\+|-(?P<most>[0-9]{1,4}))?")
+
+_MOST_MICRO_USD = 10**15
 
 
 def register(app: typer.Typer) -> None:
@@ -26,8 +29,20 @@ def prices(
     market: Annotated[str | None, typer.Option(help="owned, spot, on_demand or reserved.")] = None,
     cloud: Annotated[str | None, typer.Option(help="aws, gcp, azure, lambda, coreweave or local.")] = None,
     region: Annotated[str | None, typer.Option(help="Pattern: 'us-*'.")] = None,
-    gpu_memory: Annotated[int | None, typer.Option(min=1, help="GiB of one GPU, at least.")] = None,
-    vram: Annotated[int | None, typer.Option(min=1, help="GiB of all GPUs of an instance, at least.")] = None,
+    gpu_memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="GIB", parser=whole("--gpu-memory", 1, GIB_MAX), help="GiB of one GPU, at least."
+        ),
+    ] = None,
+    vram: Annotated[
+        int | None,
+        typer.Option(
+            metavar="GIB",
+            parser=whole("--vram", 1, GIB_MAX),
+            help="GiB of all GPUs of an instance, at least.",
+        ),
+    ] = None,
     max_usd: Annotated[str | None, typer.Option(help="Dollars an hour of an instance, at most.")] = None,
     per_flop: Annotated[
         bool,
@@ -39,7 +54,14 @@ def prices(
         ),
     ] = False,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=10_000, help="Cheapest per GPU first.")
+        int,
+        typer.Option(
+            "--limit",
+            "-n",
+            metavar="N",
+            parser=whole("--limit", 1, 10_000),
+            help="Cheapest per GPU first.",
+        ),
     ] = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -53,6 +75,7 @@ def prices(
     from broker.cli.client import Client
 
     least, most = (None, None) if count is None else parse_count(count)
+    most_micro_usd_h = None if max_usd is None else _dollars(max_usd)
     with Client() as daemon:
         answer = daemon.get(
             "/prices",
@@ -64,7 +87,7 @@ def prices(
             region=region,
             min_gpu_memory_gib=gpu_memory,
             min_vram_gib=vram,
-            max_price_micro_usd_h=None if max_usd is None else _dollars(max_usd),
+            max_price_micro_usd_h=most_micro_usd_h,
             order="flop" if per_flop else None,
             limit=limit,
         )
@@ -94,9 +117,12 @@ def parse_count(text: str) -> tuple[int, int | None]:
 
 def _dollars(text: str) -> int:
     try:
-        return micro_usd(text)
+        amount_micro_usd = micro_usd(text)
     except ValueError as error:
         raise UsageError(f"--max-usd: {error}") from None
+    if not 0 <= amount_micro_usd <= _MOST_MICRO_USD:
+        raise UsageError(f"--max-usd: {text} is not between 0 and {_MOST_MICRO_USD // MICRO_PER_USD}")
+    return amount_micro_usd
 
 
 def _columns(per_flop: bool) -> Iterator[str]:

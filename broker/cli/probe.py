@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from broker.cli.options import GPUS_MAX, whole
 from broker.cli.output import AsJson, say, show_fields, show_table
 from broker.core.errors import BrokerError, UsageError
 from broker.core.gpu import GPUS
@@ -22,7 +23,12 @@ def probe(
         str | None, typer.Option(help="SKU that should be here; default: what the driver names.")
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="GPUs that should be here; default: all that are.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=whole("--count", 1, GPUS_MAX),
+            help="GPUs that should be here; default: all that are.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

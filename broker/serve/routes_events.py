@@ -18,6 +18,7 @@ from broker.core.model import Event
 from broker.core.plain import to_plain
 from broker.core.time import LONGEST_S, MS
 from broker.serve.auth import Broker, Principal, Viewer
+from broker.serve.numbers import Number
 from broker.serve.services import Services
 from broker.store.access import Role
 
@@ -36,12 +37,13 @@ async def events(
     viewer: Viewer,
     broker: Broker,
     after: Annotated[
-        int | None,
+        Number | None,
         Query(ge=0, le=2**63 - 1, description="Start behind this event; default: only new ones."),
     ] = None,
     job: Annotated[str | None, Query(description="Only of this job (id).")] = None,
     since_s: Annotated[
-        int | None, Query(ge=0, le=LONGEST_S, description="Start so many seconds ago, on the daemon's clock.")
+        Number | None,
+        Query(ge=0, le=LONGEST_S, description="Start so many seconds ago, on the daemon's clock."),
     ] = None,
     follow: Annotated[bool, Query(description="False: end where the log ends now.")] = True,
     last_event_id: Annotated[str | None, Header()] = None,
@@ -56,7 +58,7 @@ async def events(
 def _start(after: int | None, last_event_id: str | None) -> int | None:
     if last_event_id is None:
         return after
-    if not last_event_id.isdecimal() or len(last_event_id) > 18:
+    if not (last_event_id.isascii() and last_event_id.isdecimal()) or len(last_event_id) > 18:
         raise UsageError(f"Last-Event-ID {last_event_id!r} is no event number")
     return int(last_event_id)
 

@@ -22,6 +22,7 @@ from broker.jobs.spec import check_spec
 from broker.policy.load import PolicySet
 from broker.serve import files
 from broker.serve.auth import Broker, Engineer, Principal, Viewer
+from broker.serve.numbers import Number
 from broker.serve.paid import bills
 from broker.serve.views import JobDetail, JobLine, Listing, job_line, told_reason, without_secrets
 from broker.store.access import REPORT_ONLY, Role
@@ -155,7 +156,7 @@ def job_logs(
     name: JobName,
     viewer: Viewer,
     broker: Broker,
-    offset: Annotated[int, Query(ge=0, le=files.JOB_LOG_MAX_BYTES)] = 0,
+    offset: Annotated[Number, Query(ge=0, le=files.JOB_LOG_MAX_BYTES)] = 0,
     node: Annotated[
         str | None, Query(description="Log of one node; default: rank 0 of all placements.")
     ] = None,
@@ -177,7 +178,7 @@ def job_decisions(
     name: JobName,
     viewer: Viewer,
     broker: Broker,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+    limit: Annotated[Number, Query(ge=1, le=1000)] = 20,
     kind: Annotated[DecisionKind | None, Query(description="Only answers of this kind.")] = None,
 ) -> Listing[Decision]:
     """Answers of policies for this job, newest first, each with its reasons and the quotes it saw."""
@@ -191,8 +192,8 @@ def job_events(
     name: JobName,
     viewer: Viewer,
     broker: Broker,
-    after: Annotated[int, Query(ge=0, le=LAST_EVENT)] = 0,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    after: Annotated[Number, Query(ge=0, le=LAST_EVENT)] = 0,
+    limit: Annotated[Number, Query(ge=1, le=10_000)] = 1000,
 ) -> Listing[Event]:
     """The job's part of the event log."""
     with broker.store.read() as tx:

@@ -1,18 +1,19 @@
 """``/api/v1``: the market: prices now, prices over time, and how well each cloud has been read. Reads only."""
 
 from collections.abc import Collection
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from broker.core.errors import UsageError
 from broker.core.gpu import FAMILIES, GPUS
 from broker.core.offer import Market
-from broker.core.time import DAY_S, MS
+from broker.core.time import DAY_S, LAST_MS, MS
 from broker.core.yaml_text import did_you_mean
 from broker.market.index import Order, Wanted
 from broker.serve.auth import Broker, Viewer
 from broker.serve.market_views import CurveView, FeedView, cheapest_of_each, curve_views, feed_views
+from broker.serve.numbers import GIB_MAX, GPUS_MAX, MICRO_USD_MAX, Number
 from broker.serve.quotes import QuoteView, quote_views
 from broker.serve.views import Listing
 from broker.settings import CLOUDS
@@ -24,22 +25,32 @@ _CURVES = 20
 _POINTS = 2000
 
 
+def _gpus(description: str) -> Any:
+    return Query(ge=0, le=GPUS_MAX, description=description)
+
+
+def _gib(description: str) -> Any:
+    return Query(ge=0, le=GIB_MAX, description=description)
+
+
 @router.get("/prices")
 def prices(
     _viewer: Viewer,
     broker: Broker,
     gpu: Annotated[str | None, Query(description="Family or exact SKU.")] = None,
-    count: Annotated[int | None, Query(description="GPUs per instance.")] = None,
-    min_count: Annotated[int | None, Query(description="GPUs per instance, at least.")] = None,
-    max_count: Annotated[int | None, Query(description="GPUs per instance, at most.")] = None,
-    min_gpu_memory_gib: Annotated[int | None, Query(description="Memory of one GPU, at least.")] = None,
-    min_vram_gib: Annotated[int | None, Query(description="Memory of all GPUs together, at least.")] = None,
+    count: Annotated[Number | None, _gpus("GPUs per instance.")] = None,
+    min_count: Annotated[Number | None, _gpus("GPUs per instance, at least.")] = None,
+    max_count: Annotated[Number | None, _gpus("GPUs per instance, at most.")] = None,
+    min_gpu_memory_gib: Annotated[Number | None, _gib("Memory of one GPU, at least.")] = None,
+    min_vram_gib: Annotated[Number | None, _gib("Memory of all GPUs together, at least.")] = None,
     market: Market | None = None,
     cloud: str | None = None,
     region: Annotated[str | None, Query(description="Pattern with `*` and `?`.", max_length=100)] = None,
-    max_price_micro_usd_h: Annotated[int | None, Query(description="Of one instance.")] = None,
+    max_price_micro_usd_h: Annotated[
+        Number | None, Query(ge=0, le=MICRO_USD_MAX, description="Of one instance.")
+    ] = None,
     order: Annotated[Order, Query(description="Cheapest by the GPU, or by the PFLOPS.")] = Order.GPU,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    limit: Annotated[Number, Query(ge=1, le=10_000)] = 1000,
 ) -> Listing[QuoteView]:
     """Accepted quotes as of now, whatever their age, cheapest first; unknown names are refused."""
     snapshot = broker.snapshot()
@@ -65,16 +76,18 @@ def history(
     _viewer: Viewer,
     broker: Broker,
     gpu: Annotated[str, Query(description="Family or exact SKU.")],
-    since_ms: Annotated[int | None, Query(ge=0, description="Default: 30 days ago.")] = None,
+    since_ms: Annotated[Number | None, Query(ge=0, le=LAST_MS, description="Default: 30 days ago.")] = None,
     cloud: str | None = None,
     market: Market | None = None,
-    count: Annotated[int | None, Query(description="GPUs per instance.")] = None,
+    count: Annotated[Number | None, _gpus("GPUs per instance.")] = None,
     every: Annotated[
         bool, Query(description="Every offer, not only the cheapest now of each cloud and market.")
     ] = False,
-    limit: Annotated[int, Query(ge=1, le=200, description="Offers, the cheapest per GPU first.")] = _CURVES,
+    limit: Annotated[
+        Number, Query(ge=1, le=200, description="Offers, the cheapest per GPU first.")
+    ] = _CURVES,
     points: Annotated[
-        int, Query(ge=1, le=20_000, description="Of one offer; the newest are kept.")
+        Number, Query(ge=1, le=20_000, description="Of one offer; the newest are kept.")
     ] = _POINTS,
 ) -> Listing[CurveView]:
     """What the clouds have said over time: each change of price, and when we saw it. No overlay."""

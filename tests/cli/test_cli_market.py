@@ -177,6 +177,7 @@ class TestHistory:
     def test_mistakes_have_their_exit_codes(self, daemon, cli, tmp_path):
         assert cli("history", "H101")[0] == 2
         assert cli("history", "H100", "--since", "soon")[0] == 2
+        assert cli("history", "H100", "--since", "1_3h")[0] == 2
         assert cli("history", "H100", "--svg", tmp_path)[0] == 1
 
     def test_a_moment_will_do_for_since(self, daemon, cli):

@@ -69,6 +69,31 @@ def test_a_persons_mistake_is_one_message(cli, monkeypatch, tmp_path, arguments,
     assert "Traceback" not in err
 
 
+NUMBERS = [
+    ("prices", "--limit"),
+    ("prices", "--vram"),
+    ("prices", "--gpu-memory"),
+    ("prices", "--count"),
+    ("prices", "--max-usd"),
+    ("history", "H100", "--count"),
+    ("history", "H100", "--limit"),
+    ("events", "--since"),
+    ("why", "train", "--limit"),
+    ("probe", "--count"),
+]
+
+
+@pytest.mark.parametrize("words", NUMBERS, ids=" ".join)
+@pytest.mark.parametrize("number", ["1_3", "\u0663", "9" * 20, "1e999999999", "-1"])
+def test_what_only_python_takes_for_a_number_is_refused(cli, words, number):
+    unit = {"--since": "h"}.get(words[-1], "")
+    code, out, err = cli(*words, number + unit)
+    assert (code, out) == (2, "")
+    assert words[-1] in err
+    assert "Traceback" not in err
+    assert len(err) < 200
+
+
 def test_serve_tells_a_wrong_configuration_with_its_place(cli, tmp_path):
     (tmp_path / "broker.toml").write_text('[timing]\nbeet = "5s"\n')
     code, _, err = cli("serve")

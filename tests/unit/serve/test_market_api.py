@@ -100,6 +100,29 @@ def test_filters_and_both_orders(bench, viewer):
     assert get(bench, "/prices", viewer, gpu="H101").json()["hint"] == "did you mean H100?"
 
 
+NUMBERS = {
+    "/prices": (
+        *("count", "min_count", "max_count", "min_gpu_memory_gib", "min_vram_gib"),
+        *("max_price_micro_usd_h", "limit"),
+    ),
+    "/prices/history": ("since_ms", "count", "limit", "points"),
+    "/jobs/train/decisions": ("limit",),
+    "/jobs/train/events": ("after", "limit"),
+    "/jobs/train/logs": ("offset",),
+    "/events": ("after", "since_s"),
+}
+
+
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 5000, "-1", "1_3", "\u0663", "1.5"])
+def test_a_number_that_is_none_or_too_large_is_refused_with_its_place(bench, viewer, number):
+    for path, names in NUMBERS.items():
+        for name in names:
+            answer = get(bench, path, viewer, gpu="H100", follow="false", **{name: number})
+            assert answer.status_code == 422, (path, name)
+            assert answer.json()["detail"].startswith(f"query.{name}: ")
+            assert len(answer.text) < 400
+
+
 def test_history_shows_the_cheapest_of_each_cloud_and_market(bench, viewer):
     now_ms = bench.clock.now_ms()
     for days, usd in ((40, 20), (10, 30), (2, 16)):
