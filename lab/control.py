@@ -5,6 +5,7 @@ GET  /truth                                     bill and log: what happened and 
 GET  /hold_cost?offer_key=K&from_s=A&to_s=B     what staying would have cost
 GET  /console?machine=ID                        what a node has printed
 POST /price      {offer_key, usd | factor}      of the pools that the cloud prices together
+POST /doubt      {offer_key}                    an Azure price rises by what Windows costs
 POST /stock      {offer_key, machines | null}
 POST /interrupt  {machine, notice_s?}
 POST /fault      {cloud, operation, kind, count?, seconds?}
@@ -14,7 +15,8 @@ POST /shutdown
 
 import hmac
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -23,20 +25,34 @@ from typing import Any
 import httpx
 
 from broker.core.time import to_iso
-from lab.faces import Reply, Request
+from lab.faces import Face, Reply, Request
 from lab.faults import Fault, FaultKind
+from lab.licences import with_licence
 from lab.machines import Machine, WorldError
 from lab.world import World
 
 
 class Control:
-    """The interface over a world."""
+    """The interface over a world.
+
+    Args:
+        faces: By cloud.
+        priced: Called with an offer's key when its price was set.
+    """
 
     def __init__(
-        self, world: World, token: str, console: Callable[[str], str], shutdown: Callable[[], None]
+        self,
+        world: World,
+        token: str,
+        faces: Mapping[str, Face],
+        console: Callable[[str], str],
+        shutdown: Callable[[], None],
+        priced: Callable[[str], None] = lambda offer_key: None,
     ) -> None:
         self._world = world
         self._token = token
+        self._faces = faces
+        self._priced = priced
         self._console = console
         self._shutdown = shutdown
 
@@ -50,6 +66,7 @@ class Control:
             ("GET", "/hold_cost"): self._hold_cost,
             ("GET", "/console"): lambda asked: {"text": self._console(asked.param("machine"))},
             ("POST", "/price"): lambda asked: self._price(asked.json()),
+            ("POST", "/doubt"): lambda asked: self._doubt(asked.json()),
             ("POST", "/stock"): lambda asked: self._stock(asked.json()),
             ("POST", "/interrupt"): lambda asked: self._interrupt(asked.json()),
             ("POST", "/fault"): lambda asked: self._fault(asked.json()),
@@ -61,7 +78,9 @@ class Control:
             return Reply.of_json({"error": f"no {request.method} {request.path}"}, 404)
         try:
             return Reply.of_json(route(request) or {})
-        except (WorldError, ValueError, KeyError, TypeError, InvalidOperation) as error:
+        except (WorldError, ValueError) as error:
+            return Reply.of_json({"error": str(error)}, 400)
+        except (KeyError, TypeError, InvalidOperation) as error:
             return Reply.of_json({"error": f"{type(error).__name__}: {error}"}, 400)
 
     def _state(self) -> dict[str, Any]:
@@ -103,8 +122,16 @@ class Control:
             price = int(self._world.price(key) * Decimal(str(wish["factor"])))
         if price <= 0:
             raise ValueError("a price must be positive")
-        self._world.set_price(key, price)
-        return {"price_micro_usd_h": price}
+        return self._set_price(key, price)
+
+    def _doubt(self, wish: Mapping[str, Any]) -> dict[str, int]:
+        key = wish["offer_key"]
+        return self._set_price(key, with_licence(self._world, key))
+
+    def _set_price(self, offer_key: str, price_micro_usd_h: int) -> dict[str, int]:
+        self._world.set_price(offer_key, price_micro_usd_h)
+        self._priced(offer_key)
+        return {"price_micro_usd_h": price_micro_usd_h}
 
     def _stock(self, wish: Mapping[str, Any]) -> None:
         machines = wish["machines"]
@@ -116,15 +143,37 @@ class Control:
 
     def _fault(self, wish: Mapping[str, Any]) -> None:
         count = wish.get("count", 1)
-        self._world.faults.add(
-            Fault(
-                cloud=str(wish["cloud"]),
-                operation=str(wish["operation"]),
-                kind=FaultKind(wish["kind"]),
-                count=None if count is None else int(count),
-                seconds=float(wish.get("seconds", 0)),
-            )
+        fault = Fault(
+            cloud=str(wish["cloud"]),
+            operation=str(wish["operation"]),
+            kind=FaultKind(wish["kind"]),
+            count=None if count is None else int(count),
+            seconds=float(wish.get("seconds", 0)),
         )
+        self._check(fault)
+        self._world.faults.add(fault)
+
+    def _check(self, fault: Fault) -> None:
+        """A fault that no call would ever take is a mistake of whoever queues it."""
+        face = self._faces.get(fault.cloud)
+        if face is None:
+            raise ValueError(f"no cloud {fault.cloud!r} here; there are {_listed(self._faces)}")
+        if fault.operation not in ("*", *face.operations):
+            raise ValueError(
+                f"{fault.cloud} has no call {fault.operation!r} here; there are * and {_listed(face.operations)}"
+            )
+        if fault.kind not in face.kinds:
+            raise ValueError(
+                f"{fault.cloud} cannot act out {fault.kind} here; it can {_listed(map(str, face.kinds))}"
+            )
+        if fault.count is not None and fault.count < 1:
+            raise ValueError("a fault happens once at least")
+        if not (math.isfinite(fault.seconds) and fault.seconds >= 0):
+            raise ValueError("seconds must be a number, and not below zero")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def shown(machine: Machine) -> dict[str, Any]:
@@ -181,6 +230,10 @@ class LabClient:
         wish = {"offer_key": offer_key} | ({"usd": usd} if usd is not None else {"factor": str(factor)})
         return int(self._call("POST", "/price", wish)["price_micro_usd_h"])
 
+    def doubt(self, offer_key: str) -> int:
+        """Let an Azure price rise by what Windows costs. Returns micro-USD an hour."""
+        return int(self._call("POST", "/doubt", {"offer_key": offer_key})["price_micro_usd_h"])
+
     def stock(self, offer_key: str, machines: int | None) -> None:
         """How many machines may exist in a pool at once."""
         self._call("POST", "/stock", {"offer_key": offer_key, "machines": machines})
@@ -204,6 +257,8 @@ class LabClient:
 
     def _call(self, method: str, path: str, wish: Mapping[str, Any] | None = None) -> dict[str, Any]:
         answer = self._http.request(method, path, json=wish)
+        if answer.status_code == 400:
+            raise ValueError(str(answer.json()["error"]))
         if answer.status_code != 200:
             raise ValueError(f"lab: {method} {path}: {answer.status_code} {answer.text}")
         return dict(answer.json())

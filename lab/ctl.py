@@ -2,10 +2,14 @@
 
     state                       machines and the time
     prices [PATTERN]            pools: price, stock, machines that can still be had
-    price OFFER USD             set a price; x2.5 multiplies it
+    price OFFER USD             set a price; x2.5 multiplies it. CoreWeave's is in a file: the lab writes it anew
+    doubt [OFFER]               an Azure price rises by what Windows costs: a daemon that has read the price before
+                                keeps the old one, lists the new one in `broker quarantine list`, and believes it when
+                                `broker quarantine confirm OFFER` says so
     stock OFFER MACHINES        how many may exist at once; `unlimited`
     interrupt MACHINE [--notice-s N]
     fault CLOUD OPERATION KIND [--count N | --always] [--seconds S]
+                                OPERATION is the cloud's own name of a call, or *; a wrong one is told what there is
     clear                       no more faults
     console MACHINE             what a node has printed
     bill                        what the clouds will charge, by machine
@@ -29,6 +33,7 @@ from lab.control import LabClient
 from lab.faults import FaultKind
 
 START_TIMEOUT_S = 30.0
+DOUBTED = "azure/eastus/Standard_NC40ads_H100_v5/on_demand"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,6 +80,11 @@ def _price(lab: LabClient, given: argparse.Namespace) -> None:
     else:
         price = lab.price(given.offer, usd=given.usd)
     print(f"{given.offer} costs {_usd(price)}/h")
+
+
+def _doubt(lab: LabClient, given: argparse.Namespace) -> None:
+    price = lab.doubt(given.offer)
+    print(f"{given.offer} costs {_usd(price)}/h, as with Windows; a daemon doubts that")
 
 
 def _stock(lab: LabClient, given: argparse.Namespace) -> None:
@@ -151,6 +161,7 @@ def parser() -> argparse.ArgumentParser:
     price = command("price", _price)
     price.add_argument("offer")
     price.add_argument("usd", help="dollars an hour, or x and a factor")
+    command("doubt", _doubt).add_argument("offer", nargs="?", default=DOUBTED, help=f"of Azure; {DOUBTED}")
     stock = command("stock", _stock)
     stock.add_argument("offer")
     stock.add_argument("machines", help="a number, or unlimited")

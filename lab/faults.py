@@ -31,6 +31,23 @@ class FaultKind(StrEnum):
     STALE = "stale"  # prices as they were when the lab began
 
 
+ON_EVERY_CALL = frozenset(
+    {
+        FaultKind.REPLY_LOST,
+        FaultKind.REQUEST_LOST,
+        FaultKind.DOWN,
+        FaultKind.THROTTLE,
+        FaultKind.HTTP_500,
+        FaultKind.DENIED,
+        FaultKind.EXPIRED,
+        FaultKind.SLOW,
+        FaultKind.WRONG_SHAPE,
+    }
+)
+"""What every cloud of the lab can act out, on whatever call."""
+RENTING = frozenset({FaultKind.CAPACITY, FaultKind.QUOTA, FaultKind.NEVER_BOOTS})
+
+
 @dataclass(frozen=True)
 class Fault:
     """One queued fault.

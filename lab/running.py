@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 import shutil
+import ssl
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from broker.core.time import to_iso
 from lab.broker_config import write_broker_config
 from lab.catalog import Scenario
 from lab.control import Control
-from lab.faces import Handler, aws, azure, coreweave, gcp, lambda_cloud
+from lab.faces import Face, Handler, aws, azure, coreweave, gcp, lambda_cloud
 from lab.faces.azure_tokens import Account
 from lab.listening import Listening
 from lab.nodes import RUN_MARK, NodeRunner
@@ -68,6 +69,8 @@ class Lab:
         self._shutdown = shutdown
         self._servers: list[Listening] = []
         self._names: dict[str, int] = {}  # of vendors, with the ports that they lead to
+        self._faces: dict[str, Face] = {}
+        self._writing = threading.Lock()
         self._stopped = threading.Event()
         self._authority = Authority(folder)
         self._s3 = (
@@ -114,8 +117,10 @@ class Lab:
         threading.Thread(target=self._tick, name="clock", daemon=True).start()
         keys = aws.Keys(f"AKIALAB{secrets.token_hex(6).upper()}", secrets.token_urlsafe(30))
         token = secrets.token_urlsafe(24)
-        amazon = self._serve(aws.create(self.world, keys), "aws")
-        control = Control(self.world, token, self.nodes.console, self._shutdown)
+        amazon = self._open("aws", aws.create(self.world, keys))
+        control = Control(
+            self.world, token, self._faces, self.nodes.console, self._shutdown, self._write_prices
+        )
         endpoints = {f"aws_{name}": amazon for name in ("ec2", "pricing", "sts", "service_quotas")}
         environment = {
             "AWS_ACCESS_KEY_ID": keys.access_key,
@@ -155,19 +160,24 @@ class Lab:
             except Exception:  # noqa: BLE001 - the clock of a world must not stop because a listener failed
                 _log.exception("a listener failed")
 
-    def _serve(self, handler: Handler, cloud: str = "") -> str:
+    def _open(self, cloud: str, face: Face) -> str:
         """A cloud goes by its vendor's names, too, and over TLS."""
         names = VENDOR_HOSTS.get(cloud, ())
-        server = HttpServer(handler, self._authority.server_context(*names) if cloud else None).start()
+        url = self._serve(face, self._authority.server_context(*names))
+        self._names |= dict.fromkeys(names, self._servers[-1].port)
+        self._faces[cloud] = face
+        return url
+
+    def _serve(self, handler: Handler, tls: ssl.SSLContext | None = None) -> str:
+        server = HttpServer(handler, tls).start()
         self._servers.append(server)
-        self._names |= dict.fromkeys(names, server.port)
         return server.url
 
     def _google(self, endpoints: dict[str, str]) -> dict[str, str]:
         """Compute Engine and Cloud Billing, with a service account to sign in to them."""
         account = ServiceAccount.generated(GCP_PROJECT)
-        url = self._serve(
-            gcp.create(self.world, account.project, account.email, account.public_key_pem), "gcp"
+        url = self._open(
+            "gcp", gcp.create(self.world, account.project, account.email, account.public_key_pem)
         )
         endpoints |= {"gcp_compute": url, "gcp_billing": url}
         path = self.folder / "service-account.json"
@@ -177,26 +187,34 @@ class Lab:
     def _lambda(self, endpoints: dict[str, str]) -> dict[str, str]:
         """Lambda's Cloud API, with a key to it."""
         key = f"secret_lab_{secrets.token_hex(16)}"
-        endpoints["lambda"] = f"{self._serve(lambda_cloud.create(self.world, key), 'lambda')}/api/v1"
+        endpoints["lambda"] = f"{self._open('lambda', lambda_cloud.create(self.world, key))}/api/v1"
         return {"LAMBDA_API_KEY": key}
 
     def _azure(self, endpoints: dict[str, str]) -> dict[str, str]:
         """The price list, Entra ID and a subscription, with the secret of an application that may read it."""
         account = Account(AZURE_TENANT, AZURE_SUBSCRIPTION, AZURE_CLIENT, secrets.token_urlsafe(30))
-        endpoints["azure"] = self._serve(azure.create(self.world, account), "azure")
+        endpoints["azure"] = self._open("azure", azure.create(self.world, account))
         return {"AZURE_CLIENT_SECRET": account.client_secret}
 
     def _coreweave(self, endpoints: dict[str, str]) -> dict[str, str]:
         """A cluster's Kubernetes API with a token and a kubeconfig; and the price list of today, for there is no API."""
         token = f"CW-SECRET-{secrets.token_hex(16)}"
-        endpoints["coreweave"] = self._serve(coreweave.create(self.world, CLUSTER_ZONE, token), "coreweave")
-        prices = {key: self.world.price(key) for key in self.world.pools}
-        (self.folder / PRICE_FILE).write_text(price_file(to_iso(self.world.start_s * 1000)[:10], prices))
+        endpoints["coreweave"] = self._open("coreweave", coreweave.create(self.world, CLUSTER_ZONE, token))
+        self._write_prices("coreweave/")
         kubeconfig = self.folder / KUBECONFIG
         kubeconfig.touch(mode=0o600)
         ca_pem = self._authority.ca_file.read_bytes()
         kubeconfig.write_text(coreweave.kubeconfig(endpoints["coreweave"], ca_pem, token))
         return {"COREWEAVE_API_TOKEN": token}
+
+    def _write_prices(self, offer_key: str) -> None:
+        """CoreWeave's list, as of the day it is, where a price of CoreWeave was set: as an operator would type it in."""
+        if not offer_key.startswith("coreweave/"):
+            return
+        with self._writing:
+            prices = {key: self.world.price(key) for key in self.world.pools}
+            text = price_file(to_iso(self.world.now_s() * 1000)[:10], prices)
+            _write_whole(self.folder / PRICE_FILE, text)
 
     def _s3_info(self) -> dict[str, str] | None:
         if self._s3 is None:

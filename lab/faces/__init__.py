@@ -1,7 +1,7 @@
 """The vendors' APIs over one world. A face is a function from a request to a reply; `lab.serving` gives it HTTPS.
 
-    aws.create(world, keys) -> Handler                                     EC2, Pricing and STS
-    gcp.create(world, project, service_account, public_key_pem) -> Handler     Compute, Cloud Billing and the token end point
+    aws.create(world, keys) -> Face                                     EC2, Pricing and STS
+    gcp.create(world, project, service_account, public_key_pem) -> Face     Compute, Cloud Billing and the token end point
 
 Handlers are called by many threads at once and may block. A face asks ``world.faults.take(cloud, operation)`` once
 for each call; to act out a lost request or reply it raises `DropConnection`, before or after performing. A machine's
@@ -10,9 +10,11 @@ user-data runs by itself when the machine does (`lab.nodes` listens to the world
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+from lab.faults import FaultKind
 
 
 @dataclass(frozen=True)
@@ -68,3 +70,17 @@ class DropConnection(Exception):
 
 
 Handler = Callable[[Request], Reply]
+
+
+class Face(Protocol):
+    """A handler that is a whole cloud, and what can go wrong there on purpose."""
+
+    @property
+    def operations(self) -> Collection[str]:
+        """The cloud's own names of its calls."""
+
+    @property
+    def kinds(self) -> Collection[FaultKind]:
+        """What it can act out, on one of its calls at least."""
+
+    def __call__(self, request: Request) -> Reply: ...

@@ -26,12 +26,12 @@ from moto.core.serialize import SERIALIZERS
 from moto.core.utils import get_service_model
 from werkzeug.datastructures import Headers, MultiDict
 
-from lab.faces import DropConnection, Handler, Reply, Request, aws_bulk
+from lab.faces import DropConnection, Face, Reply, Request, aws_bulk
 from lab.faces.aws_ec2 import Ec2
 from lab.faces.aws_errors import CALLER, AwsError, Call, dry_run, refusal
 from lab.faces.aws_pricing import Pricing
 from lab.faces.aws_quotas import get_service_quota
-from lab.faults import Fault, FaultKind
+from lab.faults import ON_EVERY_CALL, RENTING, Fault, FaultKind
 from lab.world import World
 
 ACCOUNT = "123456789012"
@@ -60,13 +60,15 @@ class Keys:
     secret_key: str
 
 
-def create(world: World, keys: Keys) -> Handler:
+def create(world: World, keys: Keys) -> Face:
     """The face over a world."""
-    return Aws(world, keys).handle
+    return Aws(world, keys)
 
 
 class Aws:
     """Authentication, faults and protocol; what the calls mean is in `aws_ec2`, `aws_pricing`, `aws_quotas`."""
+
+    kinds = ON_EVERY_CALL | RENTING | {FaultKind.PARTIAL_PAGE, FaultKind.LINK_LOST, FaultKind.WRONG_CURRENCY}
 
     def __init__(self, world: World, keys: Keys) -> None:
         self._world = world
@@ -79,8 +81,12 @@ class Aws:
             "servicequotas": {"GetServiceQuota": get_service_quota},
             "sts": {"GetCallerIdentity": _caller},
         }
+        self.operations = (
+            aws_bulk.OPERATION,
+            *(name for calls in self._operations.values() for name in calls),
+        )
 
-    def handle(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Reply:
         """One call."""
         if (request.method, request.path) == ("GET", aws_bulk.PATH):
             return self._price_file()

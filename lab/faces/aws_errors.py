@@ -107,7 +107,8 @@ def matches(values: Sequence[str], text: str | None) -> bool:
 def page(rows: Sequence[Any], call: Call, smallest: int = 5, largest: int = 1000) -> tuple[list[Any], str]:
     """One page of rows and the token of the next; the last token is empty, as EC2's are.
 
-    Acts out `FaultKind.PARTIAL_PAGE`: the first page is right and short, the one it points to fails.
+    Acts out `FaultKind.PARTIAL_PAGE`: the first page is right and short, the one it points to fails; and ``link_lost``:
+    a short first page that says that it is the last.
     """
     token, size = call.given.get("NextToken") or "", call.given.get("MaxResults")
     if size is not None and not smallest <= size <= largest:
@@ -117,8 +118,8 @@ def page(rows: Sequence[Any], call: Call, smallest: int = 5, largest: int = 1000
     if not re.fullmatch(r"|after-\d+", token):
         raise AwsError("InvalidPaginationToken", "The pagination token is invalid.")
     start = int(token.removeprefix("after-") or 0)
-    if call.fault is FaultKind.PARTIAL_PAGE:
-        return list(rows[: max(1, len(rows) // 2)]), _BROKEN
+    if call.fault in (FaultKind.PARTIAL_PAGE, FaultKind.LINK_LOST):
+        return list(rows[: max(1, len(rows) // 2)]), _BROKEN if call.fault is FaultKind.PARTIAL_PAGE else ""
     end = start + (size or largest)
     return list(rows[start:end]), f"after-{end}" if end < len(rows) else ""
 

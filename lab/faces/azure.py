@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lab.faces import DropConnection, Handler, Reply, Request
+from lab.faces import DropConnection, Face, Reply, Request
 from lab.faces.azure_arm import Arm
 from lab.faces.azure_errors import ArmError, RetailError, arm_refusal, retail_refusal
 from lab.faces.azure_graph import Graph
@@ -16,24 +16,32 @@ from lab.faces.azure_meters import Meters
 from lab.faces.azure_models import find, problems
 from lab.faces.azure_retail import PATH, Retail
 from lab.faces.azure_tokens import Account, Tokens
-from lab.faults import Fault, FaultKind
+from lab.faults import ON_EVERY_CALL, Fault, FaultKind
 from lab.world import World
 
 RETAIL, TOKEN = "RetailPrices", "Token"
 _log = logging.getLogger("lab.azure")
 
 
-def create(world: World, account: Account, filler: int = 0) -> Handler:
+def create(world: World, account: Account, filler: int = 0) -> Face:
     """The face over a world, for one application with the Reader role on one subscription.
 
     Args:
         filler: Rows of other machines in the price list of each region; a real region has some 12,000.
     """
-    return Azure(world, account, filler).handle
+    return Azure(world, account, filler)
 
 
 class Azure:
     """Authentication, faults and protocol; what the calls mean is in the modules beside it."""
+
+    operations = (RETAIL, TOKEN, "ResourceSkus_List", "Usage_List", "SpotPlacementScores_Post", "Resources")
+    kinds = ON_EVERY_CALL | {
+        FaultKind.PARTIAL_PAGE,
+        FaultKind.LINK_LOST,
+        FaultKind.STALE,
+        FaultKind.WRONG_CURRENCY,
+    }
 
     def __init__(self, world: World, account: Account, filler: int = 0) -> None:
         self._world = world
@@ -43,7 +51,7 @@ class Azure:
         self._arm = Arm(world)
         self._graph = Graph(world)
 
-    def handle(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Reply:
         """One call."""
         try:
             if request.path == PATH:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lab.faces import DropConnection, Handler, Reply, Request
+from lab.faces import DropConnection, Face, Reply, Request
 from lab.faces.coreweave_objects import DISCOVERY, node, node_pool, status
-from lab.faults import Fault, FaultKind
+from lab.faults import ON_EVERY_CALL, Fault, FaultKind
 from lab.world import World
 
 _THROTTLED_S = 2
@@ -29,9 +29,9 @@ _NODES = "/api/v1/nodes"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-def create(world: World, zone: str, token: str) -> Handler:
+def create(world: World, zone: str, token: str) -> Face:
     """The face over a world: the cluster of one zone."""
-    return Cluster(world, zone, token).handle
+    return Cluster(world, zone, token)
 
 
 def kubeconfig(url: str, ca_pem: bytes, token: str) -> str:
@@ -69,12 +69,20 @@ class KubeError(Exception):
 class Cluster:
     """Token, faults, lists with their pages."""
 
+    operations = (
+        *(f"{name}.{verb}" for name in _LISTS for verb in ("list", "get")),
+        "selfsubjectaccessreviews.create",
+        "version.get",
+        "discovery",
+    )
+    kinds = ON_EVERY_CALL | {FaultKind.PARTIAL_PAGE}
+
     def __init__(self, world: World, zone: str, token: str) -> None:
         self._world = world
         self._zone = zone
         self._token = token
 
-    def handle(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Reply:
         """One call."""
         try:
             kind, _, given = request.headers.get("authorization", "").partition(" ")

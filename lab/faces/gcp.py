@@ -10,22 +10,22 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from lab.faces import DropConnection, Handler, Reply, Request
+from lab.faces import DropConnection, Face, Reply, Request
 from lab.faces.gcp_advice import Advice
 from lab.faces.gcp_billing import Billing
 from lab.faces.gcp_compute import Compute
 from lab.faces.gcp_discovery import Api, Method
 from lab.faces.gcp_errors import Call, GcpError, refusal
 from lab.faces.gcp_tokens import Tokens
-from lab.faults import Fault, FaultKind
+from lab.faults import ON_EVERY_CALL, RENTING, Fault, FaultKind
 from lab.world import World
 
 _log = logging.getLogger("lab.gcp")
 
 
-def create(world: World, project: str, service_account: str, public_key_pem: str) -> Handler:
+def create(world: World, project: str, service_account: str, public_key_pem: str) -> Face:
     """The face over a world, for one project and one service account."""
-    return Gcp(world, project, Tokens(service_account, public_key_pem)).handle
+    return Gcp(world, project, Tokens(service_account, public_key_pem))
 
 
 @cache
@@ -37,6 +37,8 @@ def apis() -> tuple[Api, Api]:
 class Gcp:
     """Authentication, faults and protocol; what the calls mean is in `gcp_compute`, `gcp_advice`, `gcp_billing`."""
 
+    kinds = ON_EVERY_CALL | RENTING | {FaultKind.PARTIAL_PAGE, FaultKind.LINK_LOST, FaultKind.WRONG_CURRENCY}
+
     def __init__(self, world: World, project: str, tokens: Tokens) -> None:
         self._world = world
         self._project = project
@@ -47,8 +49,9 @@ class Gcp:
             **Advice(world, project).operations,
             **Billing(world).operations,
         }
+        self.operations = tuple(self._operations)
 
-    def handle(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Reply:
         """One call."""
         if (request.method, request.path) == ("POST", "/token"):
             return self._tokens.exchange(request)

@@ -91,7 +91,8 @@ def page(
 ) -> tuple[list[Any], str]:
     """One page of rows and the token of the next, empty for the last.
 
-    Acts out `FaultKind.PARTIAL_PAGE`: the first page is right and short, the one it points to fails.
+    Acts out `FaultKind.PARTIAL_PAGE`: the first page is right and short, the one it points to fails; and ``link_lost``:
+    a short first page that says that it is the last.
     """
     token = call.query.get("pageToken", "")
     if token == _BROKEN:
@@ -102,8 +103,8 @@ def page(
     if not 0 < size <= largest:
         raise GcpError(400, "invalid", f"Invalid value for field '{size_name}': '{size}'.")
     start = int(token.removeprefix("after-") or 0)
-    if call.fault is FaultKind.PARTIAL_PAGE:
-        return list(rows[: max(1, len(rows) // 2)]), _BROKEN
+    if call.fault in (FaultKind.PARTIAL_PAGE, FaultKind.LINK_LOST):
+        return list(rows[: max(1, len(rows) // 2)]), _BROKEN if call.fault is FaultKind.PARTIAL_PAGE else ""
     end = start + size
     return list(rows[start:end]), f"after-{end}" if end < len(rows) else ""
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.core.time import to_iso
-from lab.faces import DropConnection, Handler, Reply, Request
+from lab.faces import DropConnection, Face, Reply, Request
 from lab.faces.lambda_cloud_schema import OPERATIONS
-from lab.faults import Fault, FaultKind
+from lab.faults import ON_EVERY_CALL, Fault, FaultKind
 from lab.pools import Pool
 from lab.sold.lambda_cloud import PLACES, STORAGE_GIB
 from lab.world import World
@@ -32,13 +32,13 @@ def create(
     *,
     limit_s: float = 1.0,
     monotonic_s: Callable[[], float] = time.monotonic,
-) -> Handler:
+) -> Face:
     """The face over a world.
 
     Args:
         limit_s: Real seconds that must lie between two requests; 0 for no limit.
     """
-    return Lambda(world, api_key, limit_s, monotonic_s).handle
+    return Lambda(world, api_key, limit_s, monotonic_s)
 
 
 class LambdaError(Exception):
@@ -66,7 +66,10 @@ class LambdaError(Exception):
 
 
 class Lambda:
-    """Limit, key, faults and the three lists."""
+    """Limit, key, faults and the three lists. They have no pages and name no currency."""
+
+    operations = tuple(operation for operation, _ in OPERATIONS.values())
+    kinds = ON_EVERY_CALL
 
     def __init__(self, world: World, api_key: str, limit_s: float, monotonic_s: Callable[[], float]) -> None:
         self._world = world
@@ -81,7 +84,7 @@ class Lambda:
             "listImages": self._images,
         }
 
-    def handle(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Reply:
         """One call."""
         try:
             self._within_limit()

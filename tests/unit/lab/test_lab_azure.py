@@ -11,7 +11,7 @@ import pytest
 from lab.faces import DropConnection, Reply, Request, azure
 from lab.faces.azure_filter import BadFilter, parse
 from lab.faces.azure_meters import Meters, row
-from lab.faces.azure_models import find, problems, reply_problems
+from lab.faces.azure_models import find, operations, problems, reply_problems
 from lab.faces.azure_retail import PATH
 from lab.faces.azure_tokens import LIFE_S, SCOPE, Account
 from lab.faults import Fault, FaultKind
@@ -107,6 +107,11 @@ def graph(call: Call, query: str, **options: Any) -> Reply:
 def test_filters(text: str, accepted: bool) -> None:
     sample = row("eastus", "Standard_D4s_v5", "Virtual Machines Dsv5 Series", "D4s v5", "D4s v5", 0.192, "x")
     assert parse(text, with_case=True)(sample) is accepted
+
+
+def test_whatever_the_lab_has_of_azure_can_be_made_to_fail(world: World) -> None:
+    managed = {operation.id for operation in operations()}
+    assert set(azure.create(world, ACCOUNT).operations) == {azure.RETAIL, azure.TOKEN} | managed
 
 
 def test_before_the_preview_values_had_no_case(call: Call) -> None:

@@ -1,11 +1,13 @@
 """The hand on the world, through its own client over HTTP."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
 
 from lab.control import Control, LabClient
+from lab.faces import aws, lambda_cloud
 from lab.machines import CreateRequest
 from lab.serving import HttpServer
 from lab.world import World
@@ -31,7 +33,13 @@ def ended() -> list[bool]:
 
 @pytest.fixture
 def lab(world: World, ended: list[bool]) -> Iterator[LabClient]:
-    control = Control(world, "token", lambda machine: f"console of {machine}", lambda: ended.append(True))
+    faces = {
+        "aws": aws.create(world, aws.Keys("AKIALAB", "secret")),
+        "lambda": lambda_cloud.create(world, "secret"),
+    }
+    control = Control(
+        world, "token", faces, lambda machine: f"console of {machine}", lambda: ended.append(True)
+    )
     server = HttpServer(control.handle).start()
     yield LabClient({"endpoints": {"control": server.url}, "control_token": "token"})
     server.stop()
@@ -73,8 +81,35 @@ def test_faults_are_queued_and_cleared(lab: LabClient) -> None:
     assert lab.state()["faults"][0]["kind"] == "reply_lost"
     lab.clear()
     assert lab.state()["faults"] == []
-    with pytest.raises(ValueError, match="not a valid FaultKind"):
-        lab.fault("aws", "*", "gremlins")
+
+
+@pytest.mark.parametrize(
+    ("cloud", "operation", "kind", "more", "words"),
+    [
+        ("aws", "*", "gremlins", {}, "not a valid FaultKind"),
+        ("amazon", "*", "down", {}, "no cloud 'amazon' here; there are aws, lambda"),
+        ("aws", "DescribeSpotPrices", "down", {}, r"no call 'DescribeSpotPrices'.*DescribeSpotPriceHistory, .*Get"),
+        ("lambda", "listInstanceTypes", "wrong_currency", {}, "lambda cannot act out wrong_currency.*wrong_shape"),
+        ("aws", "*", "down", {"count": 0}, "once at least"),
+        ("aws", "*", "slow", {"seconds": -1.0}, "not below zero"),
+    ],
+)  # fmt: skip
+def test_a_fault_that_would_never_happen_is_refused_with_what_there_is(
+    lab: LabClient, cloud: str, operation: str, kind: str, more: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        lab.fault(cloud, operation, kind, **more)
+    assert lab.state()["faults"] == []
+
+
+def test_a_doubt_is_what_windows_costs_and_azures_alone(lab: LabClient, world: World) -> None:
+    on_demand, spot = (f"azure/eastus/Standard_NC40ads_H100_v5/{m}" for m in ("on_demand", "spot"))
+    before, spot_before = world.price(on_demand), world.price(spot)
+    share = lab.doubt(spot) / spot_before
+    assert lab.doubt(on_demand) - before == 40 * 46_000
+    assert share == pytest.approx(world.price(on_demand) / before, rel=1e-6)
+    with pytest.raises(ValueError, match="only Azure's list has two meters"):
+        lab.doubt(SPOT)
 
 
 def test_console_and_shutdown(lab: LabClient, ended: list[bool]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from broker.settings import Settings
 from lab import broker_config, ctl
 from lab.control import Control
+from lab.faces import aws
 from lab.machines import CreateRequest
 from lab.serving import HttpServer
 from lab.sold import coreweave
@@ -37,7 +38,8 @@ def run(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., tuple[int, str, str]]]:
     """Run one command line: (exit code, stdout, stderr)."""
-    control = Control(world, "token", lambda machine: f"console of {machine}\n", lambda: None)
+    faces = {"aws": aws.create(world, aws.Keys("AKIALAB", "secret"))}
+    control = Control(world, "token", faces, lambda machine: f"console of {machine}\n", lambda: None)
     server = HttpServer(control.handle).start()
     (tmp_path / "lab.json").write_text(
         json.dumps({"endpoints": {"control": server.url}, "control_token": "token"})
@@ -102,9 +104,20 @@ def test_faults_are_queued_and_cleared(run: Callable[..., Ran], world: World) ->
     assert world.faults.pending() == []
 
 
-def test_a_mistake_is_one_line(run: Callable[..., Ran]) -> None:
-    code, out, err = run("price", "aws/nowhere/p5.4xlarge/spot", "1")
+def test_a_price_to_doubt_needs_no_name(run: Callable[..., Ran], world: World) -> None:
+    before = world.price(ctl.DOUBTED)
+    dearer = f"${before / 1e6 + 1.84:.4f}"
+    assert run("doubt") == (0, f"{ctl.DOUBTED} costs {dearer}/h, as with Windows; a daemon doubts that\n", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["price aws/nowhere/p5.4xlarge/spot 1", f"price {SPOT} one", f"doubt {SPOT}", "fault aws Nothing down"],
+)
+def test_a_mistake_is_one_line(run: Callable[..., Ran], line: str) -> None:
+    code, out, err = run(*line.split())
     assert (code, out, err.count("\n"), err.startswith("error: ")) == (1, "", 1, True)
+    assert "{" not in err
 
 
 def test_without_a_lab_it_says_how_to_start_one(

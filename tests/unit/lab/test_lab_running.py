@@ -13,9 +13,12 @@ from typing import Any
 import boto3
 import pytest
 
+from broker.clock import SystemClock
+from broker.core.money import micro_usd
 from lab import processes
 from lab.control import LabClient
 from lab.nodes import MARK
+from providers.registry import open_source
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("lab")]
 
@@ -85,6 +88,30 @@ def test_a_lab_is_used_through_its_files_and_leaves_nothing(
     assert processes.marked(f"{MARK}={client.info['run']}/{machine}") == []
     assert roots(tmp_path) == []
     assert not (tmp_path / "lab.json").exists()
+
+
+def test_a_price_of_coreweave_is_in_its_list_when_it_is_set(
+    lab: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    client = LabClient.open(tmp_path)
+    file = Path(client.info["coreweave"]["price_file"])
+    offer = "coreweave/US-EAST-04A/gd-8xh100ib-i128/on_demand"
+    assert [price for key, price in listed(file).items() if key == offer] == [49_240_000]
+    client.price(offer, usd="39.99")
+    pools = client.state()["pools"]
+    assert listed(file)[offer] == pools[offer]["price_micro_usd_h"] == 39_990_000
+    assert {key: pools[key]["price_micro_usd_h"] for key in listed(file) if key in pools} == {
+        key: price for key, price in listed(file).items() if key in pools
+    }
+    before = file.stat().st_mtime_ns
+    client.price("aws/use1-az6/p5.4xlarge/spot", usd="2.50")
+    assert file.stat().st_mtime_ns == before, "a list that somebody has edited is left alone"
+
+
+def listed(file: Path) -> dict[str, int]:
+    """Prices as the daemon reads them, by offer."""
+    source = open_source("coreweave", {"price_file": str(file)}, SystemClock(), "broker-lab1")
+    return {quote.offer.key: micro_usd(quote.price_text) for quote in source.quotes()}
 
 
 def test_a_killed_lab_is_swept_up_after(lab: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
