@@ -4,7 +4,11 @@ Exit codes are those of `broker.core.errors`; ``logs -f`` ends with the job's ow
 stderr, answers to stdout, and a mistake of a person never prints a traceback.
 """
 
+import errno
+import os
 import sys
+from contextlib import suppress
+from typing import TextIO
 
 import typer
 
@@ -27,6 +31,9 @@ from broker.cli import (
     switches,
 )
 from broker.core.errors import BrokerError
+
+# Of a stream: its disk is full, its reader has gone, its device has failed.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO)
 
 _HELP = """Rents GPU capacity wherever it is cheapest and obtainable, and moves checkpointed training jobs there.
 
@@ -64,6 +71,22 @@ def build() -> typer.Typer:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line; returns its exit code."""
+    # A stream that was closed before we began is None in Python.
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    try:
+        code = _run(arguments)
+        # Now, and not as the interpreter ends: there a failure is told in its own words, and is no exit code.
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        return _unwritten(error)
+    return code
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
         # Typer itself answers wrong options (2), Ctrl-C (130) and a reader that has gone (1), and always exits.
         typer.main.get_command(build())(args=arguments, prog_name="broker")
@@ -73,3 +96,26 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def _unwritten(error: OSError) -> int:
+    """Say that something could not be written; who reads no further need not be told."""
+    _drop(sys.stdout)
+    if error.errno != errno.EPIPE:
+        with suppress(OSError):
+            print(f"error: cannot write: {error.strerror}", file=sys.stderr, flush=True)
+    _drop(sys.stderr)
+    return 1
+
+
+def _drop(stream: TextIO) -> None:
+    """What it still holds and cannot write goes nowhere, so that the interpreter does not fail on it at its end."""
+    try:
+        stream.flush()
+    except OSError:
+        with _nowhere() as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")

@@ -94,6 +94,46 @@ def test_what_only_python_takes_for_a_number_is_refused(cli, words, number):
     assert len(err) < 200
 
 
+def shell(line):
+    """A line of bash with `broker` in it: (exit codes of its pipe, stdout, stderr)."""
+    script = f'broker() {{ "{sys.executable}" -m broker "$@"; }}; {line}; echo "${{PIPESTATUS[@]}}" >&3'
+    read, write = os.pipe()
+    with os.fdopen(read) as codes:
+        done = subprocess.run(
+            ["bash", "-c", f"exec 3>&{write}; {script}"],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"]},
+            pass_fds=[write],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        os.close(write)
+        return [int(code) for code in codes.read().split()], done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["--help", "policy check policies/default.yaml --json"])
+def test_an_answer_that_cannot_be_written_is_one_line_and_no_success(arguments):
+    codes, _, err = shell(f"broker {arguments} > /dev/full")
+    assert codes == [1]
+    assert err == "error: cannot write: No space left on device\n"
+
+
+@pytest.mark.parametrize("arguments", ["--help", "policy check policies/default.yaml --json"])
+def test_a_reader_that_has_gone_is_no_mistake_to_tell(arguments):
+    codes, _, err = shell(f"broker {arguments} | exec true")
+    assert (codes[1], err) == (0, "")
+    codes, out, err = shell(f"broker {arguments} | head -1")
+    assert (codes[1], err) == (0, "")
+    assert len(out.splitlines()) == 1
+
+
+def test_messages_and_answers_that_nobody_can_see_end_without_a_traceback():
+    assert shell("broker frob 2> /dev/full")[0] == [1]
+    codes, out, err = shell("broker policy check policies/default.yaml --json >&-")
+    assert (codes, out, err) == ([0], "", "")
+
+
 def test_serve_tells_a_wrong_configuration_with_its_place(cli, tmp_path):
     (tmp_path / "broker.toml").write_text('[timing]\nbeet = "5s"\n')
     code, _, err = cli("serve")
