@@ -66,19 +66,46 @@ class UsageError(BrokerError):
     code = "usage"
 
     def __init__(self, message: str, place: Place | None = None, hint: str | None = None) -> None:
+        message = _clipped(message)
         super().__init__(message)
         self.message = message
         self.place = place
-        self.hint = hint
+        self.hint = hint and _clipped(hint)
 
     def __str__(self) -> str:
         lines = [f"{self.place}: {self.message}" if self.place else self.message]
         if self.place and self.place.source:
-            caret = " " * (self.place.column - 1) + "^"
-            lines += [f"    {self.place.source}", f"    {caret}"]
+            lines += _excerpt(self.place)
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+
+_LONGEST = 600  # of a message: it may quote what the person wrote, which may be a page
+_SHOWN = 160  # of a source line; four fifths of it before the caret when it is longer
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 100]} ... {text[-90:]}"
+
+
+def _excerpt(place: Place) -> list[str]:
+    """The source line, or the part of it around the column, and a caret. What a terminal would obey is escaped."""
+    at = place.column - 1
+    start = max(0, at - _SHOWN * 4 // 5) if len(place.source) > _SHOWN else 0
+    before, after = place.source[start:at], place.source[at : start + _SHOWN]
+    if start:
+        before = f"...{before}"
+    if start + _SHOWN < len(place.source):
+        after += "..."
+    shown = _visible(before)
+    return [f"    {shown}{_visible(after)}", f"    {' ' * len(shown)}^"]
+
+
+def _visible(text: str) -> str:
+    return "".join(
+        letter if letter.isprintable() else " " if letter == "\t" else ascii(letter)[1:-1] for letter in text
+    )
 
 
 class SpecError(UsageError):

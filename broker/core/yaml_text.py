@@ -1,8 +1,8 @@
 """YAML that a person wrote, with the place of everything in it. Pure: text in, marked values out.
 
 The one reader for job files and policy files. YAML 1.2: `yes` and `no` are text, only `true` and `false`
-are booleans. Duplicate keys, anchors and tags are refused, since each of them makes a file say something
-other than what it seems to say.
+are booleans. Duplicate keys, anchors, tags and characters that cannot be seen are refused, since each of them makes
+a file say something other than what it seems to say. How much a file may hold is in `broker.core.yaml_bounds`.
 
     document = parse(text, "train.yaml", SpecError)
     document.only(("name", "run"))                  # unknown keys, with a suggestion
@@ -13,7 +13,7 @@ other than what it seems to say.
 from __future__ import annotations
 
 import difflib
-import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -24,9 +24,18 @@ from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.nodes import Node as RawNode
 
 from broker.core.errors import Place, UsageError
+from broker.core.yaml_bounds import (
+    BOM,
+    MAX_KEY,
+    MAX_NUMBER,
+    BoundedScanner,
+    Refused,
+    foreign_letter,
+    refuse_unseen,
+    unseen_in,
+)
 
 _TAG: Final = "tag:yaml.org,2002:"
-_LINE_BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # what ruamel counts as a line
 
 
 class Node:
@@ -245,8 +254,7 @@ class Mapped(Node):
             name, at = _join(self.name, key), self._keys[key]
             if later and key in later:
                 raise self._error(f"{name} is not supported yet", at, later[key] or None)
-            hint = did_you_mean(key, [*options, *(later or ())])
-            raise self._error(f"unknown key {name}", at, hint or f"known keys are {', '.join(options)}")
+            raise self._error(f"unknown key {name}", at, unknown_key_hint(key, options, later or ()))
 
 
 def parse(text: str, file: str, error: type[UsageError] = UsageError) -> Mapped:
@@ -257,23 +265,31 @@ def parse(text: str, file: str, error: type[UsageError] = UsageError) -> Mapped:
         error: Class of every error that this file can cause.
 
     Raises:
-        UsageError: of class `error`; no YAML, a duplicate key, an anchor, a tag, or no mapping.
+        UsageError: of class `error`; no YAML, a duplicate key, an anchor, a tag, no mapping, more than
+            `broker.core.yaml_bounds` allows, or a character that cannot be seen.
     """
-    lines = _LINE_BREAK.split(text)
+    text = text.removeprefix(BOM)  # editors on Windows put it at the start; anywhere else it is refused
+    lines = text.replace("\r\n", "\n").split("\n")
 
     def place(line: int, column: int) -> Place:
         return Place(file, line + 1, column + 1, lines[line] if line < len(lines) else "")
 
     yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner = BoundedScanner
     try:
+        refuse_unseen(text)
         root = yaml.compose(text)
         if root is None:
             raise error("the file is empty", place(0, 0))
         return _Marker(place, error).read(root, "").as_mapped()
+    except Refused as refused:
+        raise error(refused.message, place(refused.line, refused.column), refused.hint) from None
     except MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         at = place(mark.line, mark.column) if mark else place(0, 0)
         hint = "indent with spaces" if "\\t" in str(problem.problem) else None
+        if str(problem.problem).endswith("found another document"):
+            raise error("a second document begins here (---): one file, one document", at) from None
         raise error(f"not YAML: {problem.problem or problem.context}", at, hint) from None
     except YAMLError as problem:  # a character that YAML does not allow: no mark
         raise error(f"not YAML: {str(problem).splitlines()[0]}", place(0, 0)) from None
@@ -296,6 +312,13 @@ def did_you_mean(name: str, options: Iterable[str]) -> str | None:
     return f"did you mean {near}?" if near else None
 
 
+def unknown_key_hint(key: str, options: Iterable[str], later: Iterable[str] = ()) -> str:
+    """What to do about a key that is not among `options` and `later`."""
+    near = did_you_mean(key, [*options, *later]) or f"known keys are {', '.join(options)}"
+    foreign = foreign_letter(key)
+    return f"{foreign}; {near}" if foreign else near
+
+
 def _join(parent: str, key: str) -> str:
     return f"{parent}.{key}" if parent else key
 
@@ -309,9 +332,6 @@ class _Marker:
 
     def read(self, raw: RawNode, name: str) -> Node:
         at: Place = self._place(raw.start_mark.line, raw.start_mark.column)
-        # An anchor could be expanded without end by a few lines of text; job files do not need them.
-        if raw.anchor is not None:
-            raise self._error("anchors and aliases (&x, *x) are not supported; write the value out", at)
         match raw:
             case MappingNode():
                 return self._mapping(raw, at, name)
@@ -329,19 +349,29 @@ class _Marker:
         keys: dict[str, Place] = {}
         for raw_key, raw_value in raw.value:
             key_at: Place = self._place(raw_key.start_mark.line, raw_key.start_mark.column)
-            if not isinstance(raw_key, ScalarNode) or raw_key.anchor is not None:
-                raise self._error("a key must be text", key_at)
-            key = str(raw_key.value)
+            key = self._key(raw_key, key_at)
             if key in entries:
                 raise self._error(f"duplicate key {_join(name, key)}; first on line {keys[key].line}", key_at)
             entries[key] = self.read(raw_value, _join(name, key))
             keys[key] = key_at
         return Mapped(entries, keys, at, name, self._error)
 
+    def _key(self, raw: RawNode, at: Place) -> str:
+        if not isinstance(raw, ScalarNode) or not (key := str(raw.value)):
+            raise self._error("a key must be text", at)
+        if len(key) > MAX_KEY:
+            raise self._error(f"a key of {len(key)} characters; {MAX_KEY} are allowed", at)
+        # Two keys that look the same are one to every reader but the machine.
+        if not key.isprintable() or unicodedata.normalize("NFC", key) != key:
+            raise self._error(f"the key {key!a} does not read as it looks", at, "write it in plain letters")
+        return key
+
     def _scalar(self, raw: ScalarNode, at: Place) -> Any:
         text, tag = str(raw.value), str(raw.tag)
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise self._error("half of a surrogate pair is no character; write the character itself", at)
+        if unseen := unseen_in(text):
+            raise self._error(f"{unseen} cannot be seen", at, "leave it out")
+        if len(text) > MAX_NUMBER and tag.removeprefix(_TAG) in ("int", "float"):
+            raise self._error(f"a number of {len(text)} characters; {MAX_NUMBER} are allowed", at)
         # Python and the parser take 1_3 for 13; YAML 1.2 does not, and neither does anybody who meant 1.3.
         if tag.removeprefix(_TAG) in ("int", "float") and "_" in text:
             raise self._error(f"{text[:40]!r} is not a number", at, "leave the _ out, or put it in quotes")
@@ -359,8 +389,12 @@ class _Marker:
                     return text
         except ValueError:
             raise self._error(f"{text!r} is not a number", at, f'put it in quotes: "{text}"') from None
-        raise self._error(f"the tag {tag} is not supported", at)
+        raise self._tag(raw, at)
 
     def _plain_tag(self, raw: RawNode, wanted: str, at: Place) -> None:
         if str(raw.tag) != _TAG + wanted:
-            raise self._error(f"the tag {raw.tag} is not supported", at)
+            raise self._tag(raw, at)
+
+    def _tag(self, raw: RawNode, at: Place) -> UsageError:
+        hint = "text that begins with ! goes in quotes"
+        return self._error(f"the tag {raw.tag} is not supported", at, hint)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path, PurePath
 from typing import IO
 
@@ -24,6 +24,7 @@ CAP_BYTES = GIB
 
 _RUNNERS = frozenset({"python", "python3", "bash", "sh", "torchrun", "accelerate", "deepspeed"})
 _OPERATORS = frozenset({"&&", "||", "|", ";", "&", ">", "<"})
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
 _FETCHES = re.compile(r"\b(git clone|curl|wget|tar|unzip|cd|pushd)\b")
 
 
@@ -92,12 +93,14 @@ def missing_script(run: str, setup: str | None, files: Sequence[str]) -> str | N
     it could have brought the script: a fetch, a change of folder, or any mention of it in setup or earlier lines.
     """
     before = setup or ""
+    if _FETCHES.search(before):
+        return None
     for line in run.replace("\\\n", " ").splitlines():
         script = _script(line)
-        if script is not None and script not in files:
-            start = script.split("/")[0]
-            if not _FETCHES.search(before) and start not in before:
-                return script
+        if script is not None and script not in files and script.split("/")[0] not in before:
+            return script
+        if _FETCHES.search(line):
+            return None
         before += "\n" + line
     return None
 
@@ -108,9 +111,13 @@ def missing_requirements(setup: str, files: Sequence[str]) -> str | None:
     for line in setup.replace("\\\n", " ").splitlines():
         file = _requirements(_words(line))
         if file is not None and file not in files:
-            earlier = before + line.partition("pip")[0]
-            if not _FETCHES.search(earlier) and file.split("/")[0] not in earlier:
+            earlier = line.partition("pip")[0]
+            if _FETCHES.search(earlier):
+                return None
+            if file.split("/")[0] not in before + earlier:
                 return file
+        if _FETCHES.search(line):
+            return None
         before += line + "\n"
     return None
 
@@ -133,9 +140,7 @@ def _words(line: str) -> list[str]:
 
 
 def _script(line: str) -> str | None:
-    words = _words(line)
-    while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0]):
-        words = words[1:]
+    words = list(dropwhile(_ASSIGNMENT.fullmatch, _words(line)))
     if not words:
         return None
     if words[0].startswith("./") and words[0].endswith((".sh", ".py")):

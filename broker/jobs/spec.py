@@ -46,6 +46,8 @@ KEEP_BEST = ("metric", "mode")
 STOP = ("deadline",)
 CLOUDS = ("aws", "gcp", "azure", "lambda", "coreweave", "local")
 
+# A job file is a page, and `run` may be a script. A larger one brings its script along in source.
+MAX_BYTES = 128 * 1024
 # Each retention lists what is kept; more is no retention.
 MAX_KEEP_LAST = 1000
 # 1 EiB. Decisions reckon in floats, which an integer without bound may not fit.
@@ -65,7 +67,7 @@ def load_job(path: Path) -> tuple[JobSpec, SourceRequest | None]:
     Raises:
         SpecError: the file cannot be read, or something in it is wrong.
     """
-    return parse_job(read_text(path, SpecError), str(path), path.parent)
+    return parse_job(read_text(path, SpecError, max_bytes=MAX_BYTES), str(path), path.parent)
 
 
 def parse_job(text: str, file: str, folder: Path) -> tuple[JobSpec, SourceRequest | None]:
@@ -215,7 +217,7 @@ def _data(top: Mapped) -> tuple[DataSet, ...]:
     for item in node.as_sequence() if node is not None else ():
         mapped = item.as_mapped()
         mapped.only(DATA, later.DATA)
-        size = _as(mapped.need("size", "size: 300GiB; it prices a move"), _data_size)
+        size = _as(mapped.need("size", "size: 300GiB; it prices a move"), _data_size, "a size", "300GiB")
         sets.append(DataSet(size, _text(mapped, "from") or ""))
     return tuple(sets)
 
@@ -231,7 +233,7 @@ def _checkpoint(top: Mapped) -> Checkpoint | None:
         raise folder.fail(f"{folder.name}: {folder.value} is not a folder of its own", "dir: checkpoints")
     checkpoint = Checkpoint(folder.as_str(), keep_best=_keep_best(mapped))
     if (every := mapped.get("every")) is not None:
-        checkpoint = replace(checkpoint, every_s=_as(every, _positive_duration))
+        checkpoint = replace(checkpoint, every_s=_as(every, _positive_duration, "a duration", "10m"))
     if (keep_last := mapped.get("keep_last")) is not None:
         checkpoint = replace(checkpoint, keep_last=keep_last.as_int(1, MAX_KEEP_LAST))
     return checkpoint
@@ -260,7 +262,7 @@ def _deadline(top: Mapped) -> int | None:
     mapped = node.as_mapped()
     mapped.only(STOP, later.STOP)
     deadline = mapped.get("deadline")
-    return None if deadline is None else _as(deadline, from_iso)
+    return None if deadline is None else _as(deadline, from_iso, "a date and time", "2026-12-24T08:00:00Z")
 
 
 def _source(top: Mapped, folder: Path) -> SourceRequest | None:
@@ -316,8 +318,10 @@ def _place_of(word: str, start: Place, text: str) -> Place:
     return start
 
 
-def _as(node: Node, read: Callable[[str], V]) -> V:
+def _as(node: Node, read: Callable[[str], V], wanted: str, example: str) -> V:
     """A text that a reader of `broker.core` understands; its ValueError is for the person."""
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        raise node.wrong(wanted, f"as in {example}")
     try:
         return read(node.as_str())
     except ValueError as error:

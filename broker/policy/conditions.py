@@ -16,6 +16,7 @@ from cel_expr_python import cel
 
 from broker.core.errors import Place, PolicyError
 from broker.core.time import HOUR_S, parse_duration
+from broker.core.yaml_bounds import foreign_letter
 from broker.core.yaml_text import did_you_mean
 from broker.policy.facts import BY_NAME, FactInfo, FactType
 from broker.policy.schema import Fact
@@ -34,6 +35,9 @@ _CEL_TYPE: Final[Mapping[FactType, Any]] = {
 # Facts are single values, so a loop only ever runs over a list that stands in the line itself. One is linear in
 # the text; two nested ones reach the engine's iteration budget, which costs 50 ms for each offer weighed.
 _LOOP: Final = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
+# A pattern becomes a machine of some 100 bytes a character, or a thousand times that where it counts: a{1000}.
+_MOST_PATTERNS: Final = 2
+_LONGEST_PATTERN: Final = 100
 _STRING: Final = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'")
 _DURATION: Final = re.compile(r"\bduration\(\s*(\"[^\"\\]*\"|'[^'\\]*')\s*\)")
 _REGEX: Final = re.compile(r"\.matches\(\s*(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*')\s*\)")
@@ -137,7 +141,13 @@ def _literals(text: str, place: Place) -> None:
                 _inside(place, text, found.start(1)),
                 f'write duration("{_hours(written)}"): h, m and s are known here',
             )
-    for found in _REGEX.finditer(text):
+    patterns = list(_REGEX.finditer(text))
+    if len(patterns) > _MOST_PATTERNS:
+        raise PolicyError(f"one condition may have {_MOST_PATTERNS} patterns (matches)", place)
+    for found in patterns:
+        if len(found[1]) > _LONGEST_PATTERN + len('""'):
+            message = f"a pattern of {len(found[1]) - 2} characters; {_LONGEST_PATTERN} are allowed"
+            raise PolicyError(message, _inside(place, text, found.start(1)))
         try:
             readable = environment.compile(f'"".matches({found[1]})').eval().type() == cel.Type.BOOL
         except RuntimeError:
@@ -207,7 +217,9 @@ def _humane(problem: str, text: str, place: Place, allowed: Mapping[str, FactInf
         return _mismatch(operator, types, text, offset, at)
     unexpected = _UNEXPECTED.search(message)
     bare = _STRING.sub('""', text)
-    hint = next((hint for pattern, hint in _SYNTAX_HINTS if pattern.search(bare)), None)
+    hint = foreign_letter(bare) or next(
+        (hint for pattern, hint in _SYNTAX_HINTS if pattern.search(bare)), None
+    )
     if unexpected and unexpected[1].strip() == "<EOF>":
         return PolicyError("the condition ends too early", at, hint)
     what = f"unexpected {unexpected[1].strip()!r}" if unexpected and unexpected[1].strip() else message

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from broker.core.errors import PolicyError
 from broker.core.money import micro_usd
 from broker.core.time import DAY_S, format_duration, parse_duration
-from broker.core.yaml_text import Mapped, Node, Scalar, did_you_mean
+from broker.core.yaml_text import Mapped, Node, Scalar, unknown_key_hint
 from broker.policy.conditions import compile_condition
 from broker.policy.facts import Line, facts_for
 from broker.policy.schema import Condition
@@ -18,9 +18,14 @@ D = TypeVar("D")
 S = TypeVar("S", bound=str)
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-_PATTERN: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9*._-]*")
+_PATTERN: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9*._-]{0,99}")
 _LONGEST_S: Final = 366 * DAY_S
 _MOST_USD: Final = Decimal(1_000_000_000)
+
+# Nobody reads more, and each costs time: a condition some milliseconds at worst, an unknown key half a one.
+_MOST_ITEMS: Final = 200
+_MOST_CONDITIONS: Final = 30
+_TOLD: Final = 20
 
 
 class Section:
@@ -62,7 +67,7 @@ class Section:
 
     def only(self, known: Iterable[str], later: dict[str, str] | None = None) -> None:
         """Note every key that may not be here, and those that will mean something one day."""
-        options = list(known)
+        options, unknown = list(known), 0
         for key in self.node:
             name = self._name(key)
             at = self.node.place(key)
@@ -71,8 +76,11 @@ class Section:
             if later and key in later:
                 self.note(PolicyError(f"{name} is not supported yet", at, later[key]))
                 continue
-            hint = did_you_mean(key, [*options, *(later or ())])
-            self.note(PolicyError(f"unknown key {name}", at, hint or f"known keys are {', '.join(options)}"))
+            if unknown == _TOLD:
+                self.note(PolicyError("more unknown keys follow", at))
+                return
+            unknown += 1
+            self.note(PolicyError(f"unknown key {name}", at, unknown_key_hint(key, options, later or ())))
 
     def _name(self, key: str) -> str:
         return f"{self.node.name}.{key}" if self.node.name else key
@@ -167,13 +175,15 @@ def pattern(node: Node) -> str:
     return text
 
 
-def several(item: Callable[[Node], T]) -> Callable[[Node], tuple[T, ...]]:
-    """A reader of a list that is not empty and names nothing twice."""
+def several(item: Callable[[Node], T], most: int = _MOST_ITEMS) -> Callable[[Node], tuple[T, ...]]:
+    """A reader of a list of 1 to `most` that names nothing twice."""
 
     def read(node: Node) -> tuple[T, ...]:
         nodes = node.as_sequence()
         if len(nodes) == 0:
             raise node.fail(f"{node.name} is empty", "leave the key out, or write at least one")
+        if len(nodes) > most:
+            raise nodes[most].fail(f"{node.name} has {len(nodes)} entries; {most} are allowed")
         values: list[T] = []
         for child in nodes:
             value = item(child)
@@ -205,6 +215,8 @@ def labels(node: Node) -> dict[str, str]:
     entries = node.as_mapped()
     if len(entries) == 0:
         raise node.fail(f"{node.name} is empty", "leave the key out, or write at least one")
+    if len(entries) > _MOST_ITEMS:
+        raise node.fail(f"{node.name} has {len(entries)} entries; {_MOST_ITEMS} are allowed")
     return {key: value.as_str() for key, value in entries.items()}
 
 
@@ -225,4 +237,4 @@ def conditions(line: Line) -> Callable[[Node], tuple[Condition, ...]]:
             )
         return condition
 
-    return several(read)
+    return several(read, _MOST_CONDITIONS)

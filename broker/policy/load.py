@@ -18,7 +18,7 @@ from broker.policy.ties import tie_error, ties
 from broker.textfile import read_text
 
 # A policy is a page. The bound keeps a file that was put here by mistake from stalling the daemon.
-_MAX_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 64 * 1024
 
 
 def load_policy(text: str, file: str) -> Policy:
@@ -49,7 +49,7 @@ def read_file(path: Path) -> str:
     Raises:
         PolicyError: it cannot be read, is no ordinary file, no UTF-8, or far too long.
     """
-    return read_text(path, PolicyError, max_bytes=_MAX_BYTES)
+    return read_text(path, PolicyError, max_bytes=MAX_BYTES)
 
 
 def policy_files(folder: Path) -> list[Path]:

@@ -30,6 +30,7 @@ from broker.policy.schema import (
 CLOUDS: Final = ("aws", "gcp", "azure", "lambda", "coreweave", "local")
 PROFILES: Final = ("quick", "standard")
 DEFAULT_NAME: Final = "default"
+_HIGHEST: Final = 1_000_000
 
 _KEYS: Final = (
     "policy",
@@ -73,7 +74,7 @@ def read_policy(document: Mapped, file: str, sha256: str) -> tuple[Policy, list[
         description=top.read("description", Node.as_str, ""),
         mode=top.read("mode", fields.choice(Mode), Mode.OBSERVE),
         match=_match(top, name),
-        precedence=top.read("precedence", Node.as_int, 0),
+        precedence=top.read("precedence", _precedence, 0),
         candidates=_candidates(top),
         objective=top.read("objective", fields.choice(Objective), Objective.CHEAPEST),
         place=_place(top),
@@ -84,6 +85,10 @@ def read_policy(document: Mapped, file: str, sha256: str) -> tuple[Policy, list[
     _budget(top)
     _stop(top)
     return policy, errors
+
+
+def _precedence(node: Node) -> int:
+    return node.as_int(-_HIGHEST, _HIGHEST)
 
 
 def _match(top: Section, name: str) -> Match:

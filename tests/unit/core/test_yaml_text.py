@@ -64,7 +64,7 @@ def test_error_shows_source_and_caret():
         ("? [a]\n: 1\n", 1, 3, "a key must be text"),
         ("", 1, 1, "the file is empty"),
         ("- a\n", 1, 1, "file: expected a mapping (key: value), got a list"),
-        ("a: 1\n---\nb: 1\n", 2, 1, "not YAML: but found another document"),
+        ("a: 1\n---\nb: 1\n", 2, 1, "a second document begins here (---): one file, one document"),
         ("a: 1_3\n", 1, 4, "'1_3' is not a number"),
         ("a: [1, 1_3.5]\n", 1, 8, "'1_3.5' is not a number"),
         ("a: 0x1_0\n", 1, 4, "'0x1_0' is not a number"),
