@@ -1,6 +1,7 @@
 """What every provider promises, asked of each one in the same words."""
 
 import socket
+import time
 from dataclasses import replace
 
 import pytest
@@ -19,7 +20,7 @@ from broker.core.model import EndedBy
 from broker.core.money import micro_usd
 from broker.core.offer import Market
 from broker.core.ports import CloudState
-from lab.faults import FaultKind
+from lab.faults import Fault, FaultKind
 from lab.sold import gcp
 from tests.contract.conftest import INSTALLATION, TOKENS, Cloud
 
@@ -148,6 +149,37 @@ def test_half_a_price_list_is_none(lab_cloud: Cloud) -> None:
     lab_cloud.fault(FaultKind.PARTIAL_PAGE, operation)
     with pytest.raises(ProviderDown):
         lab_cloud.provider.quotes()
+
+
+def test_a_list_that_lost_the_link_to_its_next_page_lacks_prices_and_has_no_wrong_one(
+    lab_cloud: Cloud,
+) -> None:
+    """Neither cloud says how long its lists are: what is missing cannot be told, and must not be made up."""
+    assert lab_cloud.truth is not None
+    whole = {quote.offer.key for quote in lab_cloud.provider.quotes()}
+    for operation in {
+        "aws": ("DescribeSpotPriceHistory", "GetProducts", "DescribeInstanceTypes"),
+        "gcp": ("skus.list", "machineTypes.list"),
+    }[lab_cloud.name]:
+        provider = lab_cloud.opened_with()
+        lab_cloud.fault(FaultKind.LINK_LOST, operation)
+        quoted = {quote.offer.key: micro_usd(quote.price_text) for quote in provider.quotes()}
+        assert lab_cloud.truth.faults.pending() == []
+        assert quoted.keys() < whole, operation
+        assert quoted == {key: lab_cloud.truth.price(key) for key in quoted}, operation
+
+
+def test_a_slow_price_list_is_not_waited_for(lab_cloud: Cloud) -> None:
+    assert lab_cloud.truth is not None
+    operation, option = {"aws": ("GetProducts", "read_timeout_s"), "gcp": ("skus.list", "timeout_s")}[
+        lab_cloud.name
+    ]
+    lab_cloud.truth.faults.add(Fault(lab_cloud.name, operation, FaultKind.SLOW, seconds=60))
+    provider = lab_cloud.opened_with(**{option: 0.5})
+    started = time.monotonic()
+    with pytest.raises(ProviderDown, match=r"timed? ?out"):
+        provider.quotes()
+    assert time.monotonic() - started < 30
 
 
 def test_another_currency_is_told(lab_cloud: Cloud) -> None:
