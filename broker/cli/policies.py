@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import policy_new, policy_test
 from broker.cli.output import AsJson, say, show_json
 from broker.core.errors import UsageError
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from broker.policy.schema import Policy
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+policy_test.register(app)
+policy_new.register(app)
 
 
 def register(parent: typer.Typer) -> None:

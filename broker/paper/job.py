@@ -60,8 +60,8 @@ class PaperJob:
         checkpoint_bytes: Size of each commit.
         active: The placement that has the job.
         due_ms: When that one starts, or started, to train; from `began_steps`.
-        saved_steps: What the last commit holds; a copy starts from here.
-        saved_ms: When that was committed.
+        saved_steps: What the last commit holds; a copy starts from here. Made at `saved_ms`, with the number `seq`.
+        began_seq: Of the commit that the copy that trains began from.
         landing: The placement under way.
         past: Placements that have ended, oldest first.
         hold: Memory of the last answer.
@@ -81,6 +81,8 @@ class PaperJob:
     began_steps: float = 0.0
     saved_steps: float = 0.0
     saved_ms: int | None = None
+    seq: int = 0
+    began_seq: int = 0
     landing: Landing | None = None
     past: tuple[Placement, ...] = ()
     hold: Hold | None = None
@@ -128,11 +130,6 @@ class PaperJob:
         if self.told is None and self.reports is Reports.FROM_THE_START:
             return Progress(self.job.created_at_ms, 0, self.total_steps)
         return self.told
-
-    @property
-    def commit_seq(self) -> int:
-        """Of the last commit; by time and not by changes, so that asking often and asking once agree."""
-        return max(1, ((self.saved_ms or 0) - self.job.created_at_ms) // MS)
 
     def next_ms(self) -> int | None:
         """When it next changes by itself: it is handed over, or finishes."""
@@ -276,7 +273,7 @@ class PaperJob:
             generation=generation,
             fenced=True,
             resumed_step=None if job.saved_ms is None else math.floor(job.saved_steps),
-            resumed_seq=None if job.saved_ms is None else job.commit_seq,
+            resumed_seq=None if job.saved_ms is None else job.seq,
         )
         return replace(
             job,
@@ -284,6 +281,7 @@ class PaperJob:
             active=placement,
             due_ms=at_ms + landing.gap_ms,
             began_steps=job.saved_steps,
+            began_seq=job.seq,
             landing=None,
         )._follow()
 
@@ -320,15 +318,17 @@ class PaperJob:
         if self.active is None or checkpoint is None or now_ms <= self.due_ms:
             return self
         every_ms = checkpoint.every_s * MS
-        at_ms = self.due_ms + (now_ms - self.due_ms) // every_ms * every_ms
+        count = (now_ms - self.due_ms) // every_ms
+        at_ms = self.due_ms + count * every_ms
         if at_ms <= max(self.due_ms, self.saved_ms or 0):
             return self
-        return self._commit(self._done_at(at_ms), at_ms)
+        return self._commit(self._done_at(at_ms), at_ms, self.began_seq + count)
 
-    def _commit(self, steps: float, at_ms: int) -> "PaperJob":
+    def _commit(self, steps: float, at_ms: int, seq: int = 0) -> "PaperJob":
         if self.spec.checkpoint is None:
             return self
-        return replace(self, saved_steps=steps, saved_ms=at_ms)
+        # The number counts what was due and not what was looked at: asking often and asking once agree.
+        return replace(self, saved_steps=steps, saved_ms=at_ms, seq=max(seq, self.seq + 1))
 
     def _ended_row(self, state: JobState, reason: str, at_ms: int) -> Job:
         return replace(

@@ -46,10 +46,8 @@ def _commit(job: PaperJob) -> Commit | None:
     if job.saved_ms is None:
         return None
     step = None if job.reports is Reports.NOTHING else math.floor(job.saved_steps)
-    manifest = f"paper/{job.job.id}/{job.commit_seq}"
-    return Commit(
-        job.job.generation, job.commit_seq, manifest, "0" * 64, step, job.checkpoint_bytes, job.saved_ms
-    )
+    manifest = f"paper/{job.job.id}/{job.seq}"
+    return Commit(job.job.generation, job.seq, manifest, "0" * 64, step, job.checkpoint_bytes, job.saved_ms)
 
 
 def _measured(job: PaperJob, had: tuple[Placement, ...]) -> dict[str, float]:

@@ -1,0 +1,1 @@
+"""Tests of policies: ``*.test.yaml`` files, read, played and judged."""
