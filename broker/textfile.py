@@ -49,6 +49,20 @@ def read_text(
     return text
 
 
+def check_ordinary(path: Path, error: type[UsageError] = UsageError, hint: str | None = None) -> None:
+    """That a path names an ordinary file now: for what is opened elsewhere, or is too large to be read at once.
+
+    Raises:
+        UsageError: of class `error`; it is not there, or opening it may wait for somebody.
+    """
+    try:
+        why = _no_file(os.stat(path).st_mode)
+    except (OSError, ValueError) as problem:
+        why = _words(problem)
+    if why:
+        raise error(f"cannot read {path}: {why}", hint=hint) from None
+
+
 def _content(path: Path, max_bytes: int) -> bytes:
     """At most one byte more than `max_bytes`."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

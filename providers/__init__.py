@@ -1,1 +1,1 @@
-"""The clouds, one folder each, behind `broker.core.ports.Provider`. Imports `broker.core` and nothing else of ours."""
+"""The clouds, one folder each, behind `broker.core.ports.Provider`. Imports of ours only `broker.core` and `broker.textfile`."""

@@ -13,6 +13,7 @@ from broker.core.offer import Quote
 from broker.core.time import to_iso
 from broker.store.ingest import OFFER_FIELDS
 from broker.store.past_rows import COLUMNS, INTEGERS, OPTIONAL, TIMES
+from broker.textfile import check_ordinary
 
 # What the metadata of a Parquet file of ours says.
 FORMAT_KEY, FORMAT = b"broker.format", b"price-points/1"
@@ -62,12 +63,13 @@ def read(path: Path) -> Source:
     """Open a file.
 
     Raises:
-        UsageError: there is none, it is neither kind, a column is missing, or pyarrow is not installed.
+        UsageError: there is none, it is no ordinary file, it is of neither kind, a column is missing, or pyarrow is not installed.
     """
     kinds: dict[str, Callable[[Path], Source]] = {".parquet": _ParquetSource, ".csv": _CsvSource}
     kind = kinds.get(path.suffix.lower())
     if kind is None:
         raise UsageError(f"{path}: what kind of file is this?", hint="name it .parquet or .csv")
+    check_ordinary(path)  # a pipe would be waited for, and a device may never end
     with _told(path):
         return kind(path)
 

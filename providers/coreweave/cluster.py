@@ -11,7 +11,8 @@ from typing import Any
 import urllib3
 from kubernetes import client, config
 
-from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, Throttled
+from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, SettingsError, Throttled
+from broker.textfile import check_ordinary
 from providers.coreweave.node_pools import NodePool, pool_of
 from providers.coreweave.settings import CoreWeaveOptions, zone_of
 
@@ -90,6 +91,9 @@ class Cluster:
             False  # before the client is made: its pool of connections keeps what it finds then
         )
         with _translated(doing):
+            for file in (options.kubeconfig, options.ca_file):
+                if file is not None:  # read anew each time, and it may have become a pipe
+                    check_ordinary(file, SettingsError)
             if options.kubeconfig:
                 # Not persisted: the file is the operator's, and may be read-only.
                 config.load_kube_config(
@@ -124,6 +128,8 @@ def _translated(doing: str) -> Iterator[None]:
         yield
     except client.ApiException as error:
         raise _refusal(error, text) from error
+    except SettingsError as error:
+        raise Invalid(f"{text}: {error}") from error
     except config.ConfigException as error:
         raise Denied(f"{text}: the kubeconfig is of no use: {error}") from error
     except (urllib3.exceptions.HTTPError, OSError) as error:

@@ -12,10 +12,10 @@ from broker.core.gpu import GPUS
 from broker.core.offer import Market
 from broker.core.time import from_iso
 from broker.core.yaml_text import Mapped, Node, did_you_mean, parse
+from broker.textfile import read_text
 
 SHIPPED = Path(__file__).with_name("prices.yaml")
 
-_MAX_BYTES = 1 << 20
 _PRICES = {Market.ON_DEMAND: "on_demand_usd_per_node_h", Market.SPOT: "spot_usd_per_node_h"}
 _KEYS = (
     "id",
@@ -81,7 +81,7 @@ def read_list(file: Path = SHIPPED) -> PriceList:
     Raises:
         SettingsError: it cannot be read, or something in it is wrong; with file, line and column.
     """
-    document = parse(_text(file), str(file), SettingsError)
+    document = parse(read_text(file, SettingsError), str(file), SettingsError)
     document.only(("date", "source", "currency", "instances"))
     date = document.need("date")
     document.need("currency").as_choice(("USD",))
@@ -179,14 +179,3 @@ def _date_ms(node: Node) -> int:
         return from_iso(f"{node.as_str()}T00:00:00Z")
     except ValueError:
         raise node.fail(f"date: {node.as_str()!r} is no day; write 2026-09-20") from None
-
-
-def _text(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise SettingsError(f"{file} is longer than a price list can be, {_MAX_BYTES >> 10} KiB")
-        return data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file} cannot be read: {error}") from error

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from broker.core.errors import Denied
+from broker.core.errors import Denied, SettingsError
+from broker.textfile import check_ordinary
 from providers.bounded_get import Bounds, bounded_get
 from providers.lambda_cloud.errors import document_of, translated
 from providers.lambda_cloud.settings import LambdaOptions
@@ -66,7 +67,12 @@ class Client:
         headers = {"Authorization": f"Bearer {self.key()}", "Accept": "application/json"}
         options = self._options
         with self._pace.turn(), translated(doing):
-            trusted = ssl.create_default_context(cafile=str(options.ca_file)) if options.ca_file else True
+            trusted: ssl.SSLContext | bool = True
+            if options.ca_file is not None:
+                check_ordinary(
+                    options.ca_file, SettingsError
+                )  # read anew each time, and it may have become a pipe
+                trusted = ssl.create_default_context(cafile=str(options.ca_file))
             bounds = Bounds(options.timeout_s, options.timeout_s, _MAX_BODY)
             reply = bounded_get(f"{options.endpoint}{path}", trusted, bounds, headers)
         return document_of(reply.status, reply.headers, reply.body, doing)

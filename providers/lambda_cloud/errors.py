@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, Throttled
+from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, SettingsError, Throttled
 
 # Those that reading can meet, of the API's document 1.8.3. Codes with the prefix ``provider/`` come from upstream.
 _DENIED = ("global/invalid-api-key", "global/account-inactive", "global/invalid-address")
@@ -29,6 +29,8 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ProviderDown(f"lambda: {doing}: {str(error) or type(error).__name__}") from error
+    except SettingsError as error:
+        raise Invalid(f"lambda: {doing}: {error}") from error
     except ssl.SSLError as error:
         raise Invalid(f"lambda: {doing}: ca_file holds no usable certificate: {error}") from error
 

@@ -1,5 +1,6 @@
 """Capacity of CoreWeave: the node pools of a cluster, and a cluster that goes wrong."""
 
+import os
 import time
 
 import pytest
@@ -68,6 +69,10 @@ def test_a_kubeconfig_does_as_well(cloud: CoreWeave, authority: Authority) -> No
     assert all(check.ok for check in source.check())
     with pytest.raises(Denied, match="kubeconfig is of no use"):
         cloud.opened_with(api_server=None, ca_file=None, kubeconfig=str(file), context="x").availability()
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(Invalid, match="kubeconfig: it is a pipe"):
+        source.availability()
 
 
 def test_long_lists_are_read_to_their_end(cloud: CoreWeave, monkeypatch: pytest.MonkeyPatch) -> None:

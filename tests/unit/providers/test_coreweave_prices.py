@@ -1,7 +1,9 @@
 """CoreWeave's price list with its mistakes, what node pools tell of capacity, and options that contradict each other."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -172,13 +174,41 @@ def test_a_row_needs_a_price_and_a_superchip_has_no_spot(tmp_path: Path) -> None
 def test_a_list_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = tmp_path / "list.yaml"
     file.write_bytes(b"date: \xff\n")
-    with pytest.raises(SettingsError, match=rf"{file} cannot be read"):
+    with pytest.raises(SettingsError, match=rf"cannot read {file}: it is not UTF-8 text"):
         read_list(file)
     file.write_bytes(b"#" * (1 << 20) + b"\n")
-    with pytest.raises(SettingsError, match=rf"{file} is longer than"):
+    with pytest.raises(SettingsError, match=rf"cannot read {file}: it is longer than"):
         read_list(file)
     with pytest.raises(SettingsError, match=r"clouds\.coreweave\.price_file: there is no file"):
         parse({"price_file": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize(
+    ("put", "words"),
+    [
+        (os.mkfifo, "it is a pipe"),
+        (Path.mkdir, "it is a folder"),
+        (lambda place: place.symlink_to("/dev/zero"), "it is a device"),
+        (lambda place: place.write_bytes(b"date: \xff"), "it is not UTF-8 text"),
+        (lambda place: place.write_text("#" * (1 << 20) + "\n"), "it is longer than"),
+        (lambda place: None, "No such file"),
+    ],
+)
+def test_whatever_takes_the_lists_place_fails_polls_only_until_a_list_is_back(
+    tmp_path: Path, put: Callable[[Path], None], words: str
+) -> None:
+    file = tmp_path / "list.yaml"
+    file.write_text(LIST)
+    source = opened(price_file=str(file))
+    file.rename(tmp_path / "kept.yaml")
+    put(file)
+    with pytest.raises(Invalid, match=words):
+        source.quotes()
+    assert (source.check()[0].ok, words in source.check()[0].detail) == (False, True)
+    if file.is_dir():
+        file.rmdir()
+    (tmp_path / "kept.yaml").replace(file)
+    assert source.quotes()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Lambda's words into ours: types, GPUs, errors; the pace of calls; a key that is never told."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -277,6 +279,21 @@ def test_a_newline_behind_the_key_does_no_harm(served: Asked, monkeypatch: pytes
     monkeypatch.setenv("LAMBDA_API_KEY", "abc\n")
     assert list(source.quotes()) == []
     assert given == ["Bearer abc"]
+
+
+def test_a_ca_file_that_became_a_pipe_is_told_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAMBDA_API_KEY", "key")
+    file = tmp_path / "ca.pem"
+    file.write_text("")
+    source = LambdaPrices(
+        parse({"endpoint": "https://127.0.0.1:1", "ca_file": str(file)}), ManualClock(), Pace(0)
+    )
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(Invalid, match=r"ca\.pem: it is a pipe"):
+        list(source.quotes())
 
 
 # Pace

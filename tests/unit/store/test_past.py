@@ -1,5 +1,7 @@
 """History out and in: the same points come back, the past never looks like now, and wrong rows are told."""
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -281,3 +283,22 @@ class TestFiles:
         with pytest.raises(UsageError, match=r"gpu-capacity-broker\[parquet\]"):
             write(tmp_path / "m.parquet", [], NOW)
         assert write(tmp_path / "m.csv", [], NOW) == 0
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("put", "words"),
+    [
+        (os.mkfifo, "it is a pipe"),
+        (Path.mkdir, "it is a folder"),
+        (lambda place: place.symlink_to("/dev/zero"), "it is a device"),
+        (lambda place: None, "No such file"),
+    ],
+)
+def test_what_is_no_file_is_refused_and_not_waited_for(
+    tmp_path: Path, put: Callable[[Path], None], words: str, ending: str
+) -> None:
+    file = tmp_path / f"history.{ending}"
+    put(file)
+    with pytest.raises(UsageError, match=f"cannot read .*history.{ending}: {words}"):
+        read(file)
