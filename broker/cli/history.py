@@ -13,6 +13,8 @@ from broker.cli.output import AsJson, ago, rate, say, show_json, show_table
 from broker.core.errors import BrokerError
 from broker.core.time import to_iso
 
+_EMPTY = "no price of such an offer is known; `broker market` tells how well each cloud has been read"
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -71,7 +73,7 @@ def history(
     if as_json:
         show_json(answer)
     elif not sys.stdout.isatty():
-        show_table((), _changes(answer["items"]))
+        show_table((), _changes(answer["items"]), empty=_EMPTY)
     else:
         _plot(answer["items"], since_ms, at_ms)
     for item in answer["items"]:
@@ -119,7 +121,7 @@ def _plot(items: list[Mapping[str, Any]], since_ms: int, now_ms: int) -> None:
             )
             for at, item in enumerate(items, start=1)
         ),
-        empty="no price of such an offer is known; `broker market` tells how well each cloud has been read",
+        empty=_EMPTY,
     )
 
 

@@ -20,16 +20,17 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="market")
 
 
-def feeds(context: typer.Context) -> None:
+def feeds(context: typer.Context, as_json: AsJson = False) -> None:
     """How well each cloud's prices are read (as `broker market polls`), and the history as a file, out and in."""
     if context.invoked_subcommand is None:
-        polls()
+        polls(as_json)
 
 
 def polls(as_json: AsJson = False) -> None:
     """One line a cloud: how old its prices are, the last poll, changes and failures of a day, doubts, its past.
 
-    AGE counts from the last whole poll: that old are the prices that decisions are made on.
+    AGE counts from the last whole poll, and PRICES are those that it read; that old are the prices that decisions are made
+    on. Where they come from a list with a date, NOTE says which: they are as old as that.
     """
     from broker.cli.client import Client
 
@@ -39,12 +40,12 @@ def polls(as_json: AsJson = False) -> None:
         show_json(answer)
         return
     show_table(
-        ("CLOUD", "AGE", "OFFERS", "CHANGES/D", "LAST POLL", "FAILED/D", "DOUBTED", "PAST", "NOTE"),
+        ("CLOUD", "AGE", "PRICES", "CHANGES/D", "LAST POLL", "FAILED/D", "DOUBTED", "PAST", "NOTE"),
         (
             (
                 item["cloud"],
                 "never" if item["age_s"] is None else format_duration(item["age_s"]),
-                item["offers"],
+                item["prices"],
                 item["changes_1d"],
                 _last(item, answer["at_ms"]),
                 f"{item['failed_1d']}/{item['polls_1d']}",
@@ -80,4 +81,7 @@ def _past(item: dict[str, Any], now_ms: int) -> str:
 def _note(item: dict[str, Any]) -> str:
     if not item["configured"]:
         return "not configured any more"
-    return "prices only" if item["prices_only"] else ""
+    notes = ["prices only"] if item["prices_only"] else []
+    if item["list_date"]:
+        notes.append(f"list of {item['list_date']}")
+    return "; ".join(notes)

@@ -37,17 +37,18 @@ def show_json(document: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str = "nothing") -> None:
-    """Rows under `columns`; `empty` is said on a terminal when there are none.
+    """Rows under `columns`; when there are none, `empty` is said, in a pipe, too: on stderr it is in nobody's way.
 
     On a terminal a column that says nothing in any row is left out; in a pipe every column has its place.
     """
     lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    if not lines:
+        if empty:
+            say(empty)
+        return
     if not sys.stdout.isatty():
         for line in lines:
             print("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line))
-        return
-    if not lines:
-        say(empty)
         return
     told = [number for number in range(len(columns)) if any(line[number] for line in lines)]
     columns = [columns[number] for number in told]

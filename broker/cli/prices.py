@@ -8,10 +8,10 @@ import typer
 
 from broker.cli import obtainability
 from broker.cli.options import GIB_MAX, whole
-from broker.cli.output import AsJson, rate, show_json, show_table
+from broker.cli.output import AsJson, ago, rate, say, show_json, show_table
 from broker.core.errors import UsageError
 from broker.core.money import MICRO_PER_USD, format_usd, micro_usd
-from broker.core.time import format_duration
+from broker.core.time import format_duration, from_iso
 
 _COUNT = re.compile(r"(?P<least>[0-9]{1,4})(?P<range>\+|-(?P<most>[0-9]{1,4}))?")
 
@@ -28,7 +28,13 @@ def prices(
     count: Annotated[str | None, typer.Option(help="GPUs per instance: 8, 4-8 or 4+.")] = None,
     market: Annotated[str | None, typer.Option(help="owned, spot, on_demand or reserved.")] = None,
     cloud: Annotated[str | None, typer.Option(help="aws, gcp, azure, lambda, coreweave or local.")] = None,
-    region: Annotated[str | None, typer.Option(help="Pattern: 'us-*'.")] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(
+            help="Pattern: 'us-*', upper and lower case aside. Each cloud names its regions itself: us-east-1, us-east4, eastus, "
+            "US-EAST."
+        ),
+    ] = None,
     gpu_memory: Annotated[
         int | None,
         typer.Option(
@@ -67,10 +73,12 @@ def prices(
 ) -> None:
     """The market now: accepted quotes with age, source, and what the cloud says about obtaining them, cheapest per GPU first.
 
-    OBTAIN is the cloud's own word: AWS `score 8/10`, GCP `70 %` that a request succeeds and `preempted 25 %` of those
+    AGE counts from the poll that last saw a price; `30s, list 71d` is read from a list of that age. With --per-flop, `~` marks
+    an estimated speed. OBTAIN is the cloud's own word: AWS `score 8/10`, GCP `70 %` that a request succeeds and `preempted 25 %` of those
     that stopped, Azure `evicted 5–10 %/h`, Lambda and CoreWeave `listed` or `none listed`. LIST is the cloud's price where
     your overlay has made another one of it. NOTE says why a quote will not be used: in quarantine, prices only, refused a
-    launch.
+    launch. What is missing is said on stderr, in a pipe, too: clouds that are not read as they should be, and those that the
+    pattern of regions keeps out.
     """
     from broker.cli.client import Client
 
@@ -94,11 +102,24 @@ def prices(
     if as_json:
         show_json(answer)
         return
+    items, now_ms = answer["items"], answer["at_ms"]
     show_table(
         tuple(_columns(per_flop)),
-        (tuple(_cells(item, per_flop)) for item in answer["items"]),
+        (tuple(_cells(item, now_ms, per_flop)) for item in items),
         empty="no accepted quote matches; `broker market` tells when each cloud was last read",
     )
+    if per_flop and not all(item["speed_measured"] for item in items):
+        say("~ by an estimated speed, 70 % of the datasheet's; the others have been measured")
+    for line in _missing(answer, region):
+        say(line)
+
+
+def _missing(answer: Mapping[str, Any], region: str | None) -> Iterator[str]:
+    for cloud in answer["unread"]:
+        yield f"{cloud['cloud']}: {cloud['why']}"
+    for cloud in answer["elsewhere"]:
+        offers = f"{cloud['offers']} offers" if cloud["offers"] > 1 else "1 offer"
+        yield f"{cloud['cloud']}: {offers}, and no region like {region!r}; its own are named like {cloud['region']}"
 
 
 def parse_count(text: str) -> tuple[int, int | None]:
@@ -132,13 +153,19 @@ def _columns(per_flop: bool) -> Iterator[str]:
     yield from ("LIST", "AGE", "SOURCE", "OBTAIN", "LINK", "REGION", "NOTE")
 
 
-def _cells(item: Mapping[str, Any], per_flop: bool) -> Iterator[object]:
+def _cells(item: Mapping[str, Any], now_ms: int, per_flop: bool) -> Iterator[object]:
     offer = item["offer"]
     yield from (item["key"], offer["gpu"], offer["gpus"], rate(item["price_micro_usd_h"]))
     yield rate(item["micro_usd_per_gpu_h"])
     if per_flop:
-        yield format_usd(item["micro_usd_per_pflop_h"], 3)
-    yield from (rate(item["list_micro_usd_h"]), format_duration(item["age_s"]), item["source"])
+        yield ("" if item["speed_measured"] else "~") + format_usd(item["micro_usd_per_pflop_h"], 3)
+    yield from (rate(item["list_micro_usd_h"]), _age(item, now_ms), item["source"])
     yield obtainability.words(item["hints"])
     yield "/".join(link for link in (offer["interconnect"], offer["fabric"]) if link != "none")
     yield from (offer["region"], item["note"])
+
+
+def _age(item: Mapping[str, Any], now_ms: int) -> str:
+    seen = format_duration(item["age_s"])
+    day = item["list_date"]
+    return seen if day is None else f"{seen}, list {ago(from_iso(f'{day}T00:00:00Z'), now_ms)}"

@@ -11,7 +11,7 @@ A poll changes few prices: telling which ones costs one comparison an offer. Wit
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import translate
 from functools import lru_cache
@@ -46,7 +46,7 @@ class Wanted:
         gpu_memory_gib_min: Of one GPU.
         vram_gib_min: Of all GPUs of one instance.
         cloud: Upper and lower case aside.
-        region: Pattern with ``*`` and ``?``.
+        region: Pattern with ``*`` and ``?``, upper and lower case aside.
         price_micro_usd_h_max: Of one instance.
     """
 
@@ -151,6 +151,19 @@ class MarketIndex:
                 self._take_in(quotes)
             keys = _cheapest(self._runs(wanted, order), limit)
         return [quotes[key] for key in keys]
+
+    def count(self, quotes: Mapping[str, Quote], wanted: Wanted) -> dict[str, int]:
+        """How many quotes a filter admits, by cloud; clouds that have none are left out."""
+        with self._lock:
+            if quotes is not self._quotes:
+                self._take_in(quotes)
+            asked = (
+                [wanted.cloud.lower()]
+                if wanted.cloud is not None
+                else sorted(map(str, self._having["cloud"]))
+            )
+            runs = {cloud: self._runs(replace(wanted, cloud=cloud), Order.GPU) for cloud in asked}
+        return {cloud: sum(len(run[-1]) for run in found) for cloud, found in runs.items() if found}
 
     def _runs(self, wanted: Wanted, order: Order) -> list[_Run]:
         """What the filter admits of each cell."""
@@ -267,4 +280,4 @@ def _entry(quote: Quote) -> _Entry:
 
 @lru_cache(maxsize=256)
 def _pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern))
+    return re.compile(translate(pattern), re.IGNORECASE)

@@ -1,7 +1,7 @@
 """Bodies of the API: prices over time, and how well each cloud has been read."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.core.offer import Market, Offer
@@ -60,7 +60,8 @@ class FeedView:
         last_at_ms: When the last poll began, whole or not; null: none yet.
         ok: Of that one.
         error: Of that one.
-        offers: In the last whole poll.
+        prices: Read by the last whole poll, the doubted ones, too. A cloud that tells changes may tell several of an offer.
+        list_date: Day of the list that they come from, where there is one with a date; null where the cloud was asked.
         changes_1d, polls_1d, failed_1d: In the last day.
         failed_in_row: Since the last whole poll; at most 100 are counted.
         doubted: Readings in quarantine.
@@ -77,7 +78,8 @@ class FeedView:
     last_at_ms: int | None
     ok: bool | None
     error: str
-    offers: int
+    prices: int
+    list_date: str | None
     changes_1d: int
     polls_1d: int
     failed_1d: int
@@ -123,9 +125,17 @@ def _curve_view(curve: Curve, from_ms: int) -> CurveView:
 
 
 def feed_views(
-    history: HistoryStore, configured: Collection[str], prices_only: Collection[str], now_ms: int
+    history: HistoryStore,
+    configured: Collection[str],
+    prices_only: Collection[str],
+    list_dates: Mapping[str, str],
+    now_ms: int,
 ) -> list[FeedView]:
-    """One line a cloud, by name."""
+    """One line a cloud, by name.
+
+    Args:
+        list_dates: Of the clouds whose prices come from a list with a date.
+    """
     days = history.polled(now_ms - DAY_S * MS)
     doubted = Counter(key.partition("/")[0] for key in history.quarantined())
     views = []
@@ -143,7 +153,8 @@ def feed_views(
                 last_at_ms=newest.started_at_ms if polls else None,
                 ok=newest.ok if polls else None,
                 error=newest.error,
-                offers=day.offers,
+                prices=day.offers,
+                list_date=list_dates.get(cloud),
                 polls_1d=day.polls,
                 failed_1d=day.failed,
                 changes_1d=day.changes,

@@ -7,14 +7,16 @@ from fastapi import APIRouter, Query
 
 from broker.core.errors import UsageError
 from broker.core.gpu import FAMILIES, GPUS
-from broker.core.offer import Market
+from broker.core.offer import Market, MarketSnapshot
 from broker.core.time import DAY_S, LAST_MS, MS
 from broker.core.yaml_text import did_you_mean
 from broker.market.index import Order, Wanted
 from broker.serve.auth import Broker, Viewer
 from broker.serve.market_views import CurveView, FeedView, cheapest_of_each, curve_views, feed_views
 from broker.serve.numbers import GIB_MAX, GPUS_MAX, MICRO_USD_MAX, Number
-from broker.serve.quotes import QuoteView, quote_views
+from broker.serve.quotes import Prices, elsewhere, list_dates, quote_views
+from broker.serve.services import Services
+from broker.serve.unread import Unread, unread
 from broker.serve.views import Listing
 from broker.settings import CLOUDS
 
@@ -51,8 +53,11 @@ def prices(
     ] = None,
     order: Annotated[Order, Query(description="Cheapest by the GPU, or by the PFLOPS.")] = Order.GPU,
     limit: Annotated[Number, Query(ge=1, le=10_000)] = 1000,
-) -> Listing[QuoteView]:
-    """Accepted quotes as of now, whatever their age, cheapest first; unknown names are refused."""
+) -> Prices:
+    """Accepted quotes as of now, whatever their age, cheapest first; unknown names are refused.
+
+    `unread` says which clouds are missing or late, `elsewhere` which ones the pattern of regions keeps out.
+    """
     snapshot = broker.snapshot()
     _known_gpu(gpu)
     _known_cloud(cloud)
@@ -68,7 +73,12 @@ def prices(
         price_micro_usd_h_max=max_price_micro_usd_h,
     )
     found = broker.index.find(snapshot.quotes, wanted, limit, order)
-    return Listing(at_ms=snapshot.at_ms, items=quote_views(snapshot, found))
+    return Prices(
+        at_ms=snapshot.at_ms,
+        items=quote_views(snapshot, found),
+        unread=_unread(broker, snapshot, cloud),
+        elsewhere=elsewhere(broker.index, snapshot.quotes, wanted),
+    )
 
 
 @router.get("/prices/history")
@@ -106,9 +116,18 @@ def history(
 @router.get("/market/polls")
 def polls(_viewer: Viewer, broker: Broker) -> Listing[FeedView]:
     """How well each cloud's prices have been read: one line a cloud that is configured or has ever been read."""
-    now_ms = broker.clock.now_ms()
-    items = feed_views(broker.history, broker.settings.open_clouds, broker.snapshot().prices_only, now_ms)
+    now_ms, snapshot = broker.clock.now_ms(), broker.snapshot()
+    dates = list_dates(broker.index, snapshot.quotes)
+    items = feed_views(broker.history, broker.settings.open_clouds, snapshot.prices_only, dates, now_ms)
     return Listing(at_ms=now_ms, items=items)
+
+
+def _unread(broker: Services, snapshot: MarketSnapshot, cloud: str | None) -> list[Unread]:
+    """Of the cloud that was asked for, else of all that are configured or have a price."""
+    intervals_s = {name: section.poll_interval_s for name, section in broker.settings.open_clouds.items()}
+    known = broker.index.count(snapshot.quotes, Wanted())
+    asked = {*intervals_s, *known} if cloud is None else {cloud.lower()}
+    return unread(broker.history, asked, intervals_s, broker.closed_clouds, snapshot.at_ms)
 
 
 def _known_gpu(gpu: str | None) -> None:

@@ -60,6 +60,7 @@ class Services:
         unowned: Machines that no row wants, as of the last search of each cloud.
         index: Of the newest snapshot's quotes, for whoever filters them.
         overlay: In force now.
+        closed_clouds: Configured ones that cannot be asked, and why.
     """
 
     settings: Settings
@@ -86,3 +87,4 @@ class Services:
     unowned: Callable[[], Audit]
     index: MarketIndex = field(default_factory=MarketIndex)
     overlay: Callable[[], Overlay] = Overlay
+    closed_clouds: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from broker.cli.obtainability import words
 from broker.cli.output import show_table
 from broker.core.availability import Availability, Signal
 from broker.core.offer import MarketSnapshot, Quote, RawQuote
-from broker.core.time import DAY_S, MS
+from broker.core.time import DAY_S, MS, to_iso
 from broker.store.history import Poll, PollKind
 from tests.unit.serve.conftest import OFFER
 
@@ -111,7 +111,9 @@ class TestPrices:
             assert [line.split("\t")[0] for line in out.splitlines()] == keys, count
         out = cli("prices", "--gpu", "H100", "--max-usd", "2.50")[1]
         assert [line.split("\t")[0] for line in out.splitlines()] == [SMALL.key]
-        assert cli("prices", "--vram", "641", "--gpu", "H100")[1] == ""
+        code, out, err = cli("prices", "--vram", "641", "--gpu", "H100")
+        assert (code, out) == (0, "")
+        assert "no accepted quote matches" in err
 
     @pytest.mark.parametrize(
         ("option", "value"), [("--count", "8x"), ("--count", "8-4"), ("--count", "0"), ("--max-usd", "cheap")]
@@ -120,6 +122,44 @@ class TestPrices:
         code, out, err = cli("prices", option, value)
         assert (code, out) == (2, "")
         assert option in err
+
+    def test_what_is_missing_is_said_beside_the_answer(self, daemon, cli):
+        now_ms = daemon.clock.now_ms()
+        azure = replace(OFFER, cloud="azure", region="eastus", zone="eastus", instance_type="Standard_ND96")
+        put(daemon, azure, 40)
+        daemon.history.record_poll(Poll("aws", now_ms - 720_000, 0, True, 1000, 7))
+        daemon.history.record_poll(Poll("aws", now_ms - 120_000, 0, False, error="timed out"))
+        code, out, err = cli("prices", "--gpu", "H100", "--region", "US-*")
+        assert (code, out.count("\n")) == (0, 1)
+        assert err.splitlines() == [
+            "aws: prices are 12m old: the last poll has failed: timed out",
+            "azure: not configured",
+            "local: not configured",
+            "azure: 1 offer, and no region like 'US-*'; its own are named like eastus",
+        ]
+        code, out, err = cli("prices", "--cloud", "coreweave")
+        assert (code, out) == (0, "")
+        assert "coreweave: not configured" in err.splitlines()
+        answer = json.loads(cli("prices", "--json", "--region", "US-*", "--gpu", "H100")[1])
+        assert [cloud["cloud"] for cloud in answer["unread"]] == ["aws", "azure", "local"]
+        assert answer["elsewhere"] == [{"cloud": "azure", "offers": 1, "region": "eastus"}]
+
+    def test_the_age_of_a_list_with_a_date_is_beside_that_of_the_poll(self, daemon, cli):
+        now_ms = daemon.clock.now_ms()
+        coreweave = replace(OFFER, cloud="coreweave", zone="US-EAST-04A")
+        day = to_iso(now_ms - 71 * DAY_S * MS)[:10]
+        source = f"coreweave:price_list:{day}"
+        daemon.history.ingest([Quote(coreweave, 40_000_000, now_ms - DAY_S * MS, now_ms - 30_000, source)])
+        (cells,) = [line.split("\t") for line in cli("prices", "--cloud", "coreweave")[1].splitlines()]
+        assert re.fullmatch(r"30s, list 71d(\d+h)?", cells[6])
+
+    def test_an_estimated_speed_is_marked(self, daemon, cli):
+        put(daemon, replace(SMALL, gpu="H200-SXM-141GB"), 3)
+        code, out, err = cli("prices", "--market", "spot", "--per-flop")
+        assert code == 0
+        assert [line.split("\t")[5] for line in out.splitlines()] == ["$3.793", "~$4.333"]
+        assert "~ by an estimated speed" in err
+        assert "~" not in cli("prices", "--gpu", "H100", "--per-flop")[2], "nothing is estimated there"
 
     def test_json_is_what_the_api_says(self, daemon, cli):
         (item,) = json.loads(cli("prices", "--gpu", "H100", "--json")[1])["items"]
@@ -217,6 +257,7 @@ def test_feeds(daemon, cli):
         ["gcp", "1m30s", "20", "1", "ok 1m30s ago", "0/1", "0", "not asked yet", "not configured any more"],
     ]
     assert cli("market", "polls")[1] == cli("market")[1]
+    assert cli("market", "--json")[1] == cli("market", "polls", "--json")[1]
     assert json.loads(cli("market", "polls", "--json")[1])["items"][0]["failed_in_row"] == 2
 
 

@@ -16,6 +16,9 @@ CHEAP = replace(OFFER, zone="use1-az1")
 SMALL = replace(OFFER, zone="use1-az2", instance_type="p5.4xlarge", gpus=1)
 GCP = replace(OFFER, cloud="gcp", region="us-central1", zone="us-central1-a", market=Market.ON_DEMAND)
 
+COREWEAVE = replace(
+    OFFER, cloud="coreweave", region="US-EAST", zone="US-EAST-04A", instance_type="gd-8xh100ib-i128"
+)
 AZURE = Offer(
     "azure", "eastus", "eastus", "Standard_NC40ads_H100_v5", Market.ON_DEMAND, "H100-NVL-94GB", 1, vcpus=40
 )
@@ -39,9 +42,9 @@ def post(bench, path, headers, **body):
     return bench.client.post(f"/api/v1{path}", json=body, headers=headers)
 
 
-def put(bench, offer, usd_h, at_ms=None):
+def put(bench, offer, usd_h, at_ms=None, source="aws:spot_history"):
     at_ms = bench.clock.now_ms() - 60_000 if at_ms is None else at_ms
-    bench.history.ingest([Quote(offer, round(usd_h * 1e6), at_ms, at_ms, "aws:spot_history")])
+    bench.history.ingest([Quote(offer, round(usd_h * 1e6), at_ms, at_ms, source)])
 
 
 def keys(answer):
@@ -98,6 +101,97 @@ def test_filters_and_both_orders(bench, viewer):
     assert keys(cheapest) == ["aws/use1-az3/p5.4xlarge/spot"]
     assert keys(fastest) == [CHEAP.key]
     assert get(bench, "/prices", viewer, gpu="H101").json()["hint"] == "did you mean H100?"
+
+
+def test_regions_are_each_clouds_own_and_who_is_left_out_is_told(bench, viewer):
+    for offer in (CHEAP, COREWEAVE, AZURE, replace(AZURE, zone="eastus2", region="eastus2")):
+        put(bench, offer, 2.5 * offer.gpus)
+    answer = get(bench, "/prices", viewer, region="us-*", min_vram_gib=90)
+    assert set(keys(answer)) == {CHEAP.key, OFFER.key, COREWEAVE.key}, "upper and lower case aside"
+    assert answer.json()["elsewhere"] == [{"cloud": "azure", "offers": 2, "region": "eastus"}]
+    only = get(bench, "/prices", viewer, region="EU-*", cloud="AWS").json()
+    assert (only["items"], only["elsewhere"]) == ([], [{"cloud": "aws", "offers": 2, "region": "us-east-1"}])
+    assert get(bench, "/prices", viewer, gpu="H100").json()["elsewhere"] == []
+
+
+def test_a_price_of_a_dated_list_says_of_which_day(bench, viewer):
+    put(bench, COREWEAVE, 40, source="coreweave:price_list:2026-09-20+discount")
+    put(bench, CHEAP, 16)
+    dates = {item["key"]: item["list_date"] for item in get(bench, "/prices", viewer).json()["items"]}
+    assert dates == {OFFER.key: None, OWNED.key: None, CHEAP.key: None, COREWEAVE.key: "2026-09-20"}
+    bench.history.record_poll(Poll("coreweave", bench.clock.now_ms(), 0, True, 1))
+    bench.history.record_poll(Poll("aws", bench.clock.now_ms(), 0, True, 1))
+    feeds = get(bench, "/market/polls", viewer).json()["items"]
+    assert [(feed["cloud"], feed["list_date"]) for feed in feeds] == [
+        ("aws", None),
+        ("coreweave", "2026-09-20"),
+    ]
+
+
+def test_an_estimated_speed_is_told_from_a_measured_one(bench, viewer):
+    put(bench, replace(SMALL, gpu="H200-SXM-141GB"), 3)
+    told = {
+        item["offer"]["gpu"]: (item["speed_tflops"], item["speed_measured"])
+        for item in get(bench, "/prices", viewer, cloud="aws").json()["items"]
+    }
+    assert told == {"H100-SXM5-80GB": (791, True), "H200-SXM-141GB": (pytest.approx(0.7 * 989), False)}
+
+
+def unread(bench, viewer, **query):
+    answer = get(bench, "/prices", viewer, **query).json()["unread"]
+    return {cloud["cloud"]: cloud["why"] for cloud in answer}
+
+
+class TestUnread:
+    """The bench has aws in its broker.toml, to be polled every five minutes, and an old price of local."""
+
+    def poll(self, bench, minutes_ago, error="", cloud="aws"):
+        at_ms = bench.clock.now_ms() - round(minutes_ago * 60_000)
+        bench.history.record_poll(Poll(cloud, at_ms, at_ms, not error, 10, error=error))
+
+    def test_what_is_read_as_it_should_be_needs_no_word(self, bench, viewer):
+        self.poll(bench, 20, "timed out")
+        self.poll(bench, 14)
+        assert unread(bench, viewer, cloud="AWS") == {}
+
+    def test_one_that_has_never_been_polled(self, bench, viewer):
+        assert unread(bench, viewer) == {"aws": "not read yet", "local": "not configured"}
+
+    def test_one_that_has_never_answered(self, bench, viewer):
+        self.poll(bench, 6, "timed out")
+        self.poll(bench, 1, "denied")
+        (aws,) = get(bench, "/prices", viewer, cloud="aws").json()["unread"]
+        assert (aws["age_s"], aws["failed_in_row"], aws["error"]) == (None, 2, "denied")
+        assert aws["why"] == "never read: the last 2 polls have failed: denied"
+
+    def test_one_that_is_down_now(self, bench, viewer):
+        self.poll(bench, 12)
+        self.poll(bench, 2, "connection refused")
+        why = "prices are 12m old: the last poll has failed: connection refused"
+        assert unread(bench, viewer, cloud="aws") == {"aws": why}
+
+    def test_one_that_has_failed_more_often_than_is_counted(self, bench, viewer):
+        self.poll(bench, 2000)
+        for minutes in range(101):
+            self.poll(bench, minutes, "denied")
+        why = "prices are 1d9h old: at least 100 polls have failed: denied"
+        assert unread(bench, viewer, cloud="aws") == {"aws": why}
+
+    def test_one_that_nobody_has_polled_for_long(self, bench, viewer):
+        self.poll(bench, 16)
+        assert unread(bench, viewer, cloud="aws") == {"aws": "prices are 16m old, due every 5m"}
+
+    def test_one_that_is_not_configured(self, bench, viewer):
+        assert unread(bench, viewer, cloud="azure") == {"azure": "not configured"}
+        self.poll(bench, 60, cloud="gcp")
+        assert unread(bench, viewer, cloud="gcp") == {"gcp": "not configured any more; its prices are 1h old"}
+
+    def test_one_that_cannot_be_asked_at_all(self, bench, viewer):
+        object.__setattr__(
+            bench.services, "closed_clouds", {"aws": "aws needs boto3, which is not installed"}
+        )
+        why = "never read: it cannot be asked: aws needs boto3, which is not installed"
+        assert unread(bench, viewer, cloud="aws") == {"aws": why}
 
 
 NUMBERS = {
@@ -167,7 +261,7 @@ def test_feeds_say_how_well_each_cloud_was_read(bench, viewer):
         bench.history.record_poll(poll)
     bench.history.quarantine(RawQuote(CHEAP, "0", "USD", None, "s"), now_ms, "the price is zero")
     aws, gcp = get(bench, "/market/polls", viewer).json()["items"]
-    assert (aws["age_s"], aws["offers"], aws["ok"], aws["error"]) == (600, 1000, False, "denied")
+    assert (aws["age_s"], aws["prices"], aws["ok"], aws["error"]) == (600, 1000, False, "denied")
     assert (aws["polls_1d"], aws["failed_1d"], aws["changes_1d"], aws["failed_in_row"]) == (3, 2, 7, 2)
     assert (aws["doubted"], aws["history"], aws["history_points"]) == (1, "read", 4000)
     assert (gcp["age_s"], gcp["configured"], gcp["history"]) == (None, False, "none")
