@@ -6,10 +6,10 @@ from typing import Final
 from broker.core.errors import Place, PolicyError
 from broker.core.model import DecisionKind
 from broker.core.time import MS, parse_duration
-from broker.core.yaml_text import Mapped, Node, Scalar, Sequence
+from broker.core.yaml_text import Node, Scalar
 from broker.paper.testing.case import Bound, Expectation, Finally, Measure, Never, Pattern, Window
+from broker.paper.testing.section import Section, texts
 from broker.policy import fields
-from broker.policy.fields import Section
 
 _PATTERN: Final = ("decision", "to", "on", "why", "acted")
 _FINALLY: Final = (
@@ -37,11 +37,11 @@ _MOST: Final = 1000
 _MICRO_USD: Final = 1e-6
 
 
-def read_expectations(part: Section, errors: list[PolicyError]) -> tuple[Expectation, ...]:
+def read_expectations(part: Section) -> tuple[Expectation, ...]:
     """``expect``: each with a time."""
     found = []
-    for node in _items(part, "expect"):
-        entry = Section(node, errors)
+    for entry in part.listed("expect", _MOST):
+        node = entry.node
         entry.only(("at", *_PATTERN))
         pattern = _pattern(entry)
         when = entry.read("at", window, None)
@@ -54,11 +54,11 @@ def read_expectations(part: Section, errors: list[PolicyError]) -> tuple[Expecta
     return tuple(found)
 
 
-def read_never(part: Section, errors: list[PolicyError]) -> tuple[Never, ...]:
+def read_never(part: Section) -> tuple[Never, ...]:
     """``never``: at any time, or within ``at``."""
     found = []
-    for node in _items(part, "never"):
-        entry = Section(node, errors)
+    for entry in part.listed("never", _MOST):
+        node = entry.node
         entry.only(("at", *_PATTERN))
         pattern = _pattern(entry)
         if pattern == Pattern():
@@ -108,32 +108,12 @@ def _since_start(node: Scalar, text: str) -> int:
     return seconds
 
 
-def _items(part: Section, key: str) -> list[Mapped]:
-    listed = part.read(key, Node.as_sequence, None)
-    if listed is None:
-        return []
-    return _mapped(part, key, listed)
-
-
-def _mapped(part: Section, key: str, listed: Sequence) -> list[Mapped]:
-    if not len(listed) or len(listed) > _MOST:
-        part.note(PolicyError(f"{key} has {len(listed)} entries; 1 to {_MOST} are allowed", listed.at))
-        return []
-    found = []
-    for item in listed:
-        try:
-            found.append(item.as_mapped())
-        except PolicyError as error:
-            part.note(error)
-    return found
-
-
 def _pattern(entry: Section) -> Pattern:
     return Pattern(
         kind=entry.read("decision", fields.choice(DecisionKind), None),
         to=entry.read("to", Node.as_str, None),
         on=entry.read("on", Node.as_str, None),
-        why=entry.read("why", fields.one_or_several(Node.as_str), ()),
+        why=entry.read("why", texts, ()),
         acted=entry.read("acted", Node.as_bool, None),
     )
 

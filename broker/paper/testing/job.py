@@ -15,8 +15,8 @@ from broker.core.yaml_text import Node, Scalar, did_you_mean
 from broker.decision.fit import gpu_request
 from broker.jobs.gpus import read_gpus
 from broker.paper.job import PaperJob, Reports, submitted
+from broker.paper.testing.section import Section, texts
 from broker.policy import fields
-from broker.policy.fields import Section
 
 KEYS: Final = (
     "gpus",
@@ -96,8 +96,8 @@ def _spec(part: Section, start_ms: int) -> JobSpec | None:
             gpus,
             part.read("nodes", lambda node: node.as_int(1, MAX_NODES), 1),
             part.read("market", fields.one_or_several(fields.choice(Market)), markets),
-            part.read("allow", fields.several(Node.as_str), ()),
-            part.read("deny", fields.several(Node.as_str), ()),
+            part.read("allow", texts, ()),
+            part.read("deny", texts, ()),
         ),
         team=part.read("team", Node.as_str, None),
         labels=part.read("labels", fields.labels, {}),

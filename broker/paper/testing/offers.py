@@ -10,12 +10,12 @@ from broker.core.gpu import GPUS
 from broker.core.offer import Market, Offer
 from broker.core.size import GIB, parse_size
 from broker.core.spec import MAX_GPUS_PER_NODE
-from broker.core.yaml_text import Mapped, Node, did_you_mean
+from broker.core.yaml_text import Node, did_you_mean
 from broker.paper.machines import MACHINES, Machine, known_offer
 from broker.paper.market import OfferSeries, SeriesMarket
 from broker.paper.series import Track, price_micro_usd_h, read_series, share, stock
+from broker.paper.testing.section import Section
 from broker.policy import fields
-from broker.policy.fields import Section
 from broker.policy.sections import CLOUDS
 
 T = TypeVar("T")
@@ -56,20 +56,18 @@ class Found:
     lengths_ms: tuple[int, ...]
 
 
-def read_machines(part: Section, errors: list[PolicyError]) -> tuple[Told, ...]:
+def read_machines(part: Section) -> tuple[Told, ...]:
     """``offers``: facts of instance types that are not known, or a region that no zone's name tells."""
     node = part.section("offers")
     if node is None:
         return ()
-    told = [_machine(key, Section(value, errors)) for key, value in _sections(node)]
+    told = [_machine(key, inside) for key, inside in node.sections()]
     return tuple(row for row in told if row is not None)
 
 
-def read_market(
-    part: Section, errors: list[PolicyError], told: tuple[Told, ...], start_ms: int, poll_s: int
-) -> Found | None:
+def read_market(part: Section, told: tuple[Told, ...], start_ms: int, poll_s: int) -> Found | None:
     """The market; None with a mistake in it."""
-    before = len(errors)
+    before = len(part.errors)
     prices = _series(part, "prices", price_micro_usd_h, start_ms)
     left = _series(part, "stock", stock, start_ms)
     if "prices" not in part.node:
@@ -88,7 +86,7 @@ def read_market(
             part.note(PolicyError(f"stock of {key}, which has no price", at, did_you_mean(key, prices)))
     failures = part.read("spot_failure_rate", lambda node: read_series(node, share, start_ms), None)
     lives = _lives(part)
-    if len(errors) > before:
+    if len(part.errors) > before:
         return None
     series = {
         key: OfferSeries(offers[key], track, left[key][0] if key in left else None)
@@ -153,16 +151,6 @@ def _offer(key: str, told: tuple[Told, ...], at: Place) -> Offer:
     raise PolicyError(
         f"in which region is {zone} of {cloud}?", at, f"offers: {{{cloud}/{zone}/*: {{region: us-east-1}}}}"
     )
-
-
-def _sections(section: Section) -> list[tuple[str, Mapped]]:
-    found = []
-    for key, value in section.node.items():
-        try:
-            found.append((key, value.as_mapped()))
-        except PolicyError as error:
-            section.note(error)
-    return found
 
 
 def _machine(pattern: str, part: Section) -> Told | None:

@@ -21,8 +21,8 @@ from broker.paper.testing.case import Case, CaseFile
 from broker.paper.testing.expected import read_expectations, read_finally, read_never
 from broker.paper.testing.job import read_job
 from broker.paper.testing.offers import read_machines, read_market
+from broker.paper.testing.section import Section
 from broker.policy import fields
-from broker.policy.fields import Section
 from broker.policy.load import load_policy, mistakes, read_file
 from broker.policy.schema import Mode, Policy
 from broker.textfile import read_text
@@ -131,8 +131,8 @@ class _Reader:
         policy = self._policy(part)
         start_ms = part.read("start", _moment, START_MS)
         poll_s = part.read("poll", fields.positive_duration, POLL_S)
-        machines = read_machines(part, self.errors)
-        found = read_market(part, self.errors, machines, start_ms, poll_s)
+        machines = read_machines(part)
+        found = read_market(part, machines, start_ms, poll_s)
         job_part = part.section("job")
         if job_part is None and "job" not in part.node:
             part.note(PolicyError("job is missing", node.at, "job: {gpus: H100:8, work: 40h}"))
@@ -140,7 +140,7 @@ class _Reader:
         if job_part is not None:
             offers, prices = (found.offers, found.first_prices) if found else ({}, None)
             job = read_job(job_part, offers, prices, start_ms)
-        expect, never = read_expectations(part, self.errors), read_never(part, self.errors)
+        expect, never = read_expectations(part), read_never(part)
         finally_ = read_finally(part)
         timing, caps = _timing(part), _caps(part)
         notice = part.read("notice", Node.as_bool, True)
@@ -151,8 +151,8 @@ class _Reader:
         named_s = [w.to_ms // MS for w in (*(e.when for e in expect), *(n.when for n in never if n.when))]
         named_s += [track // MS for track in found.lengths_ms]
         to_the_end = "finally" in part.node or any(n.when is None for n in never)
-        until_s = self._until(part, named_s, to_the_end)
-        if until_s is None or not self._few_polls(part, until_s, poll_s):
+        until_s = self._until(part, named_s, poll_s, to_the_end)
+        if not self._few_polls(part, until_s, poll_s):
             return None
         return Case(
             name=name,
@@ -200,13 +200,13 @@ class _Reader:
             self.errors.append(error)
             return None
 
-    def _until(self, part: Section, named_s: list[int], to_the_end: bool) -> int | None:
+    def _until(self, part: Section, named_s: list[int], poll_s: int, to_the_end: bool) -> int:
         """How long the run may last: told, else to the last time that the case names, or to the job's own end."""
         told = part.read("until", fields.positive_duration, None)
         if told is not None:
             return told
-        until_s = _LONGEST_S if to_the_end else max(named_s, default=0)
-        return max(until_s, HOUR_S)
+        to_the_end_s = min(_LONGEST_S, _MOST_POLLS * poll_s) if to_the_end else 0
+        return max(to_the_end_s, HOUR_S, *named_s)
 
     def _few_polls(self, part: Section, until_s: int, poll_s: int) -> bool:
         polls = until_s // poll_s
