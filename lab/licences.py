@@ -18,7 +18,7 @@ def with_licence(world: World, offer_key: str) -> int:
     listing, price = world.pool(offer_key).listing, world.price(offer_key)
     if listing.zone.cloud != "azure":
         raise ValueError(
-            f"{offer_key}: only Azure's list has two meters; elsewhere a price that jumps is doubted until the next poll"
+            f"{offer_key}: only Azure's list has two meters; elsewhere a price that jumps is believed when it has held for a while"
         )
     licence = round(WINDOWS_USD_VCPU_H * listing.type.vcpus * 1_000_000)
     if listing.market == "on_demand":
