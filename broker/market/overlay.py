@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TypeVar
 
 from broker.core.offer import Market, Offer, Quote
@@ -53,7 +53,11 @@ class Entry(Dated):
 
     def matches(self, offer: Offer) -> bool:
         """Whether it speaks of an offer, whenever."""
-        return _pattern(self.offers).match(offer.key) is not None
+        return self._pattern.match(offer.key) is not None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(translate(self.offers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,8 +279,3 @@ class Overlay:
 def _at(quote: Quote, price_micro_usd_h: int, why: str) -> Quote:
     # A price is positive: what is free would make every place that is far away as good as none.
     return replace(quote, price_micro_usd_h=max(1, price_micro_usd_h), source=f"{quote.source}+{why}")
-
-
-@lru_cache(maxsize=1024)
-def _pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern))

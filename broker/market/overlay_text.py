@@ -1,7 +1,9 @@
 """The overlay file: YAML to `broker.market.overlay.Overlay`, every mistake with its place. Pure."""
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeVar
 
@@ -13,6 +15,8 @@ from broker.market.overlay import Commitment, Credit, Discount, Entry, Overlay, 
 
 _MOST_MICRO_USD: Final = 10**15
 _MOST_NODES: Final = 100_000
+_DIGITS: Final = 12  # before the point, or behind it
+_SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?) ?%")
 _DATES: Final = ("from", "until")
 _PRICE: Final = ("price_usd_h", "price_usd_gpu_h")
 
@@ -48,7 +52,7 @@ def _list(document: Mapped, key: str, read: Callable[[Mapped], T]) -> tuple[T, .
 def _discount(entry: Mapped) -> Discount:
     entry.only(("offers", "percent", *_DATES))
     node = entry.need("percent", hint="what is taken off the list price: percent: 12")
-    percent = Fraction(node.as_decimal())
+    percent = Fraction(_number(node))
     if not 0 < percent < 100:
         raise node.fail(f"{node.name}: {node.value} is not between 0 and 100")
     return Discount(**_common(entry), share=percent / 100)
@@ -119,8 +123,16 @@ def _price(entry: Mapped) -> dict[str, Any]:
     return {"micro_usd_h": _micro_usd(entry[given[0]]), "per_gpu": given[0] == "price_usd_gpu_h"}
 
 
+def _number(node: Node) -> Decimal:
+    number = node.as_decimal()
+    # Before anything is computed: a number of a few letters may have a billion digits.
+    if abs(number.adjusted()) > _DIGITS:
+        raise node.fail(f"{node.name}: {number} has more digits than any amount of money")
+    return number
+
+
 def _micro_usd(node: Node) -> int:
-    amount = micro_usd(node.as_decimal())
+    amount = micro_usd(_number(node))
     if not 0 < amount <= _MOST_MICRO_USD:
         raise node.fail(
             f"{node.name}: {node.value} dollars is out of range; more than 0 and at most 1000000000"
@@ -130,12 +142,9 @@ def _micro_usd(node: Node) -> int:
 
 def _share(node: Node) -> Fraction:
     text = node.as_str().strip()
-    try:
-        share = Fraction(text.removesuffix("%").strip()) / 100
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(-1)
-    if not text.endswith("%") or not 0 <= share <= 1:
-        raise node.fail(f"{node.name}: {text!r} is not a share from 0% to 100%")
+    match = _SHARE.fullmatch(text)
+    if match is None or (share := Fraction(match[1]) / 100) > 1:
+        raise node.fail(f"{node.name}: {text[:40]!r} is not a share from 0% to 100%")
     return share
 
 

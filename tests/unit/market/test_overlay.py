@@ -1,5 +1,6 @@
 """What an overlay makes of a price: which entry counts, from when to when, and how far a commitment and a credit go."""
 
+import cProfile
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -28,6 +29,20 @@ def standing(overlay, nodes=0, spent_usd=0.0, offer=ON_DEMAND, at_ms=NOW):
 
 def usd(overlay, base=LIST, at_ms=NOW, **used):
     return overlay.apply(base, at_ms, standing(overlay, **used, at_ms=at_ms)).price_micro_usd_h / 1e6
+
+
+def test_a_pattern_is_compiled_once_however_many_there_are():
+    offers = [replace(ON_DEMAND, instance_type=f"t{n}.large") for n in range(9)]
+    overlay = Overlay(
+        discounts=tuple(Discount(offers=f"aws/*/t{n}.*", share=Fraction(1, 2)) for n in range(8, 1508))
+    )
+    profile = cProfile.Profile()
+    touched = profile.runcall(lambda: [usd(overlay, quote(10, offer)) for offer in offers])
+    assert touched == [10] * 8 + [5]
+    compiled = sum(
+        row.callcount for row in profile.getstats() if getattr(row.code, "co_name", "") == "translate"
+    )
+    assert 0 < compiled <= 1500
 
 
 def test_what_no_entry_speaks_of_is_left_as_it_is():
@@ -187,6 +202,31 @@ class TestFile:
         assert overlay.owned[0].price_micro_usd_h(OURS) == 8_800_000
         assert overlay.prices[0].micro_usd_h == 39_200_000
         assert overlay.prices[0].place == "overlay.yaml:37:5"
+
+    @pytest.mark.parametrize(
+        ("text", "column"),
+        [
+            ("prices:\n  - {offers: aws/*, price_usd_h: %s}", 34),
+            ("discounts:\n  - {offers: aws/*, percent: %s}", 30),
+            ("committed:\n  - {offers: aws/*, until: 2030-01-01, price_usd_h: 3, count: %s}", 63),
+            ("credits:\n  - {cloud: aws, from: 2026-01-01, until: 2030-01-01, worth: 5%%, usd: %s}", 71),
+            ("credits:\n  - {cloud: aws, from: 2026-01-01, until: 2030-01-01, usd: 5, worth: %s%%}", 70),
+        ],
+        ids=["price", "percent", "count", "usd", "worth"],
+    )
+    @pytest.mark.parametrize(
+        "number", ["1e999999999", "1e-999999999", "0e999999999", "1_3", "\u0661", "1/3", "-1"]
+    )
+    def test_a_number_that_nobody_would_write_is_refused_with_its_place(self, text, column, number):
+        """Some of a few letters have a billion digits, and none of them is computed with."""
+        with pytest.raises(SettingsError) as caught:
+            read_overlay(text % number, "f")
+        assert str(caught.value).startswith(f"f:2:{column}: ")
+
+    @pytest.mark.parametrize("worth", ["0%", "12.5 %", "100%"])
+    def test_a_share_is_digits_with_a_point(self, worth):
+        text = "credits:\n  - {cloud: aws, from: 2026-01-01, until: 2030-01-01, usd: 5, worth: " + worth + "}"
+        assert read_overlay(text, "f").credits[0].worth == Fraction(worth.strip("% ")) / 100
 
     def test_a_file_of_comments_changes_nothing(self):
         assert read_overlay("# nothing yet\n\n", "f") == Overlay()
