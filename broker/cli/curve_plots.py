@@ -9,17 +9,26 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
+from math import ceil, floor, log10
 from typing import Any
 
 from broker.core.money import MICRO_PER_USD
-from broker.core.time import DAY_S, MS, to_datetime
+from broker.core.time import DAY_S, HOUR_S, MS, to_datetime
 
 # Eight that most people can tell apart: https://jfly.uni-koeln.de/color/ (Okabe and Ito), grey for black.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#b8a800")
 _NAMES = ("bright_blue", "red", "green", "magenta", "yellow", "cyan", "white", "bright_red")
-_HEIGHT = 15
-# Of the labels beside the plot.
-_MARGIN = 16
+# Labels beside the plot, and rows for each.
+_TICKS, _ROWS = 5, 3
+# Columns of the labels beside the plot, and of one below it.
+_MARGIN, _LABEL = 12, 14
+# Between two labels of time.
+_STEPS_S = (
+    *(60 * m for m in (1, 5, 15, 30)),
+    *(HOUR_S * h for h in (1, 2, 3, 6, 12)),
+    *(DAY_S * d for d in (1, 2, 7, 14)),
+)
 
 Point = tuple[datetime, float]
 
@@ -28,26 +37,53 @@ def in_terminal(items: Sequence[Mapping[str, Any]], since_ms: int, now_ms: int) 
     """A plot as wide as the terminal, from the first price that is known; a curve ends in the number of its row."""
     import plotille
 
-    figure = plotille.Figure()
-    figure.width = max(20, shutil.get_terminal_size().columns - _MARGIN)
-    figure.height = _HEIGHT
-    figure.color_mode = "names"
-    figure.with_colors = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    figure.x_label, figure.y_label = "", "$/GPU/h"
     since_ms = max(since_ms, _first_ms(items, now_ms))
-    curves = [stairs(item, since_ms, now_ms) for item in items]
-    figure.set_x_limits(min_=_moment(since_ms), max_=_moment(now_ms))
-    figure.set_y_limits(min_=0.0, max_=1.1 * max((usd for curve in curves for _, usd in curve), default=1.0))
-    shape = "%m-%d" if now_ms - since_ms > 3 * DAY_S * MS else "%d %H:%M"
-    figure.register_label_formatter(datetime, lambda at, chars, delta, left=False: at.strftime(shape))
-    figure.register_label_formatter(float, lambda usd, chars, delta, left=False: f"{usd:8.2f}")
+    curves = [list(_corners(item, since_ms, now_ms)) for item in items]
+    step = _step(max((usd for curve in curves for _, usd in curve), default=1.0))
+    width = max(20, shutil.get_terminal_size().columns - _MARGIN)
+    canvas = plotille.Canvas(
+        width, _TICKS * _ROWS, xmin=since_ms, xmax=now_ms, ymin=0.0, ymax=_TICKS * step, mode="names"
+    )
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for at, curve in enumerate(curves):
+        colour = _NAMES[at % len(_NAMES)] if coloured else None
+        for (from_ms, usd), (to_ms, then) in pairwise(curve):
+            canvas.line(from_ms, usd, to_ms, then, color=colour)
         if curve:
-            xs, ys = zip(*curve, strict=True)
-            figure.plot(xs, ys, lc=_NAMES[at % len(_NAMES)])
-            number_at = _moment(now_ms - (now_ms - since_ms) // 30)
-            figure.text([number_at], [ys[-1]], [str(at + 1)], lc=_NAMES[at % len(_NAMES)])
-    return str(figure.show(legend=False))
+            number_at_ms = now_ms - (now_ms - since_ms) // 30
+            canvas.text(number_at_ms, curve[-1][1], str(at + 1), color=colour)
+    places = max(2, -floor(log10(step)))
+    lines = ["$/GPU/h", f"{_TICKS * step:9.{places}f} |"]
+    for row, dots in enumerate(canvas.plot("\n").split("\n")):
+        left = _TICKS * _ROWS - 1 - row
+        label = "" if left % _ROWS else f"{left // _ROWS * step:.{places}f}"
+        lines.append(f"{label:>9} |{dots}")
+    return "\n".join([*lines, *_time_axis(since_ms, now_ms, width)])
+
+
+def _step(highest: float) -> float:
+    """Dollars between two labels: 1, 2 or 5 of a power of ten, so that the highest price is below the top."""
+    size = 10.0 ** floor(log10(highest / _TICKS)) if highest > 0 else 1.0
+    return next(step for step in (size, 2 * size, 5 * size, 10 * size, 20 * size) if _TICKS * step > highest)
+
+
+def _time_axis(since_ms: int, now_ms: int, width: int) -> Iterator[str]:
+    """A line with marks at whole days or hours, and one with what they are."""
+    most = max(1, width // _LABEL)
+    step_s = next((step for step in _STEPS_S if (now_ms - since_ms) / MS / step <= most), None)
+    step_s = step_s or ceil((now_ms - since_ms) / MS / most / DAY_S) * DAY_S
+    shape = (
+        "%d %b %H:%M" if step_s < DAY_S else "%d %b" if now_ms - since_ms < 300 * DAY_S * MS else "%d %b %Y"
+    )
+    marks, labels = ["-"] * width, [" "] * (width + _LABEL)
+    for at_ms in range(-(-since_ms // (step_s * MS)) * step_s * MS, now_ms + 1, step_s * MS):
+        column = (at_ms - since_ms) * (width - 1) // max(1, now_ms - since_ms)
+        text = to_datetime(at_ms).strftime(shape)
+        if column + len(text) <= width:
+            marks[column] = "|"
+            labels[column : column + len(text)] = text
+    yield " " * 10 + "+" + "".join(marks)
+    yield f"{'UTC':>9}  " + "".join(labels).rstrip()
 
 
 def as_svg(title: str, items: Sequence[Mapping[str, Any]], since_ms: int, now_ms: int) -> str:
@@ -73,10 +109,10 @@ def _first_ms(items: Sequence[Mapping[str, Any]], now_ms: int) -> int:
 
 def stairs(item: Mapping[str, Any], since_ms: int, now_ms: int) -> list[Point]:
     """The corners of a curve within the window, in dollars an hour for one GPU."""
-    return list(_corners(item, since_ms, now_ms))
+    return [(_moment(at_ms), usd) for at_ms, usd in _corners(item, since_ms, now_ms)]
 
 
-def _corners(item: Mapping[str, Any], since_ms: int, now_ms: int) -> Iterator[Point]:
+def _corners(item: Mapping[str, Any], since_ms: int, now_ms: int) -> Iterator[tuple[int, float]]:
     points, gpus = item["points"], item["offer"]["gpus"]
     seen_ms = item["last_seen_ms"] or max((point["observed_at_ms"] for point in points), default=0)
     ends = [point["effective_at_ms"] for point in points[1:]] + [min(max(seen_ms, since_ms), now_ms)]
@@ -84,8 +120,8 @@ def _corners(item: Mapping[str, Any], since_ms: int, now_ms: int) -> Iterator[Po
         from_ms = max(point["effective_at_ms"], since_ms)
         if from_ms <= end_ms:
             usd = point["price_micro_usd_h"] / gpus / MICRO_PER_USD
-            yield _moment(from_ms), usd
-            yield _moment(end_ms), usd
+            yield from_ms, usd
+            yield end_ms, usd
 
 
 def _moment(at_ms: int) -> datetime:

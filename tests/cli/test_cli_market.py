@@ -4,10 +4,12 @@ import json
 import re
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 
+from broker.cli.curve_plots import in_terminal
 from broker.cli.obtainability import words
 from broker.cli.output import show_table
 from broker.core.availability import Availability, Signal
@@ -188,11 +190,39 @@ class TestHistory:
         drawn = [line for line in out.splitlines() if any("⠀" < letter <= "⣿" for letter in line)]
         assert drawn, "braille"
         assert "\x1b" not in "".join(drawn), "no colour"
-        assert re.search(r"^ +\d+\.\d\d \|.*1", out, re.M), "a curve ends in the number of its row"
+        assert re.search(r"^ +(\d+\.\d\d)? \|.*1", out, re.M), "a curve ends in the number of its row"
         assert "$/GPU/h" in out
-        assert "2.75" in out, "a tenth above the highest"
+        assert re.findall(r"^ +(\d+\.\d\d) \|", out, re.M) == ["5.00", "4.00", "3.00", "2.00", "1.00", "0.00"]
         (row,) = [line for line in out.splitlines() if SMALL.key in line]
         assert row.split()[4:8] == ["$2.50", "$2.00", "$2.50", "2"]
+
+    @pytest.mark.parametrize(
+        ("days", "first", "between_days", "dates"),
+        [
+            (400, "11 Dec 2024", 58, r"\d\d \w{3} 20\d\d"),
+            (30, "23 Oct", 7, r"\d\d \w{3}"),
+            (6, "14 Nov", 1, r"\d\d \w{3}"),
+            (2, "18 Nov 00:00", 0.5, r"\d\d \w{3} [01][02]:00"),
+            (1, "18 Nov 18:00", 0.25, r"\d\d \w{3} [012]\d:00"),
+            (0.1, "19 Nov 13:00", 0.0208333, r"\d\d \w{3} [012]\d:[03]0"),
+        ],
+    )
+    def test_the_axis_of_time_has_whole_days_or_hours_of_utc(
+        self, monkeypatch, days, first, between_days, dates
+    ):
+        monkeypatch.setenv("COLUMNS", "120")
+        now_ms = 1_763_564_400_000  # 2025-11-19T15:00:00Z
+        point = {"effective_at_ms": now_ms - round(days * DAY_S * MS), "price_micro_usd_h": 3_000}
+        curve = {"points": [point | {"observed_at_ms": 0}], "last_seen_ms": now_ms, "offer": {"gpus": 1}}
+        *_, marks, labels = in_terminal([curve], point["effective_at_ms"], now_ms).splitlines()
+        assert labels.startswith("      UTC ")
+        found = list(re.finditer(dates, labels))
+        assert found[0][0] == first
+        assert [match.start() for match in found] == [match.start() for match in re.finditer(r"\|", marks)]
+        columns = [later.start() - one.start() for one, later in pairwise(found)]
+        assert columns
+        assert all(abs(width - between_days / days * 107) <= 1 for width in columns)
+        assert max(map(len, (marks, labels))) < 120
 
     def test_an_svg_has_a_curve_and_its_name(self, daemon, cli, tmp_path):
         put(daemon, SMALL, 2.0, days_ago=2)
