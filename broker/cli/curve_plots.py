@@ -67,14 +67,19 @@ def _step(highest: float) -> float:
     return next(step for step in (size, 2 * size, 5 * size, 10 * size, 20 * size) if _TICKS * step > highest)
 
 
+def _shape(window_ms: int, step_s: int) -> str:
+    """Of the labels of a window, for `strftime`."""
+    if step_s < DAY_S:
+        return "%d %b %H:%M"
+    return "%d %b" if window_ms < 300 * DAY_S * MS else "%d %b %Y"
+
+
 def _time_axis(since_ms: int, now_ms: int, width: int) -> Iterator[str]:
     """A line with marks at whole days or hours, and one with what they are."""
     most = max(1, width // _LABEL)
     step_s = next((step for step in _STEPS_S if (now_ms - since_ms) / MS / step <= most), None)
     step_s = step_s or ceil((now_ms - since_ms) / MS / most / DAY_S) * DAY_S
-    shape = (
-        "%d %b %H:%M" if step_s < DAY_S else "%d %b" if now_ms - since_ms < 300 * DAY_S * MS else "%d %b %Y"
-    )
+    shape = _shape(now_ms - since_ms, step_s)
     marks, labels = ["-"] * width, [" "] * (width + _LABEL)
     for at_ms in range(-(-since_ms // (step_s * MS)) * step_s * MS, now_ms + 1, step_s * MS):
         column = (at_ms - since_ms) * (width - 1) // max(1, now_ms - since_ms)
@@ -100,6 +105,9 @@ def as_svg(title: str, items: Sequence[Mapping[str, Any]], since_ms: int, now_ms
             chart.add_line(curve, name=item["key"], stroke_color=_COLOURS[at % len(_COLOURS)], width=2)
     chart.set_x_scale(leather.Temporal(_moment(since_ms), _moment(now_ms)))
     chart.set_y_scale(leather.Linear(0, top * 1.1))
+    shape = _shape(now_ms - since_ms, DAY_S if now_ms - since_ms > 3 * DAY_S * MS else HOUR_S)
+    chart.add_x_axis(name="UTC", tick_formatter=lambda at, _number, _count: at.strftime(shape))
+    chart.add_y_axis(name="$/GPU/h", tick_formatter=lambda usd, _number, _count: f"{usd:.2f}")
     return str(chart.to_svg(width=1000, height=560))
 
 

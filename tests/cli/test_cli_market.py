@@ -235,6 +235,11 @@ class TestHistory:
         assert SMALL.key in text
         assert OFFER.key in text
         assert len([e for e in root.iter() if e.tag.endswith("path")]) >= 2
+        words = [element.text for element in root.iter() if element.tag.endswith("text")]
+        assert {"UTC", "$/GPU/h", "3.00"} <= set(words)
+        assert any(re.fullmatch(r"\d\d \w{3} \d\d:\d\d", word or "") for word in words), (
+            "days with their month"
+        )
 
     def test_what_nobody_knows_is_not_drawn(self, daemon, cli, tmp_path, monkeypatch):
         on_a_terminal(monkeypatch)
