@@ -1,5 +1,7 @@
 """`broker jobs`: list them, check a job file, write a first one."""
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +14,11 @@ from broker.core.money import format_usd
 from broker.core.time import format_duration
 
 _SHOWN_OFFERS = 10
-_SHOWN_REFUSALS = 3
+_SHOWN_REFUSALS = 8
+# Offers that a decision keeps at most.
+_KEPT = 20
+# What differs between offers that are refused for the same reason: prices and durations.
+_OF_ONE_OFFER = re.compile(r"\$[0-9.]+|\b(?:[0-9]+[smhdw])+\b")
 
 _TEMPLATE = """\
 name: {name}
@@ -149,10 +155,23 @@ def show_plan(decision: dict[str, Any]) -> None:
         low, high = possible[0]["cost_micro_usd"], possible[-1]["cost_micro_usd"]
         shown = min(len(possible), _SHOWN_OFFERS)
         say(f"{shown} of {len(possible)} offers; cost to finish {format_usd(low)} to {format_usd(high)}")
-    for a in refused[:_SHOWN_REFUSALS]:
-        say(f"refused {_key(a['offer'])} at {format_usd(a['price_micro_usd_h'])}/h: {a['refused']}")
-    if len(refused) > _SHOWN_REFUSALS:
-        say(f"refused {len(refused) - _SHOWN_REFUSALS} more; `--json` has them all")
+    _say_refused(refused)
+    if len(decision["alternatives"]) >= _KEPT:
+        say(f"{_KEPT} of the nearest misses are kept; more may have been refused")
+
+
+def _say_refused(refused: Iterable[dict[str, Any]]) -> None:
+    """A line for each cloud and reason, with the cheapest of those offers."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for a in refused:
+        reason = _OF_ONE_OFFER.sub("#", a["refused"])
+        groups.setdefault((a["offer"]["cloud"], reason), []).append(a)
+    for (cloud, _), (first, *others) in list(groups.items())[:_SHOWN_REFUSALS]:
+        more = f" and {len(others)} more of {cloud}" if others else ""
+        price = format_usd(first["price_micro_usd_h"])
+        say(f"refused {_key(first['offer'])} at {price}/h{more}: {first['refused']}")
+    if len(groups) > _SHOWN_REFUSALS:
+        say(f"refused for {len(groups) - _SHOWN_REFUSALS} other reasons; `--json` has them")
 
 
 def _key(offer: dict[str, Any]) -> str:

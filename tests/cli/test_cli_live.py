@@ -121,6 +121,40 @@ def test_check_shows_offers_and_refusals(daemon, cli, tmp_path):
     assert "refused gcp/us-central1-a/p5.48xlarge/spot at $99.00/h: above max_usd_per_hour" in err
 
 
+def test_check_groups_what_is_refused_by_cloud_and_reason(daemon, cli, tmp_path):
+    file = tmp_path / "train.yaml"
+    file.write_text("name: train\nresources: {gpus: {type: H100}}\nrun: echo\n")
+    azure, gcp = (replace(OFFER, cloud=cloud, zone="z0") for cloud in ("azure", "gcp"))
+    only_prices = "only the prices of azure are read; nothing can be rented there"
+    refused = [
+        *(Alternative(replace(azure, zone=f"z{at}"), (30 + at) * 10**6, 30, refused=only_prices) for at in range(6)),
+        *(
+            Alternative(replace(gcp, zone=f"z{at}"), (20 + at) * 10**6, 30, refused=f"its price was last seen {at}m ago")
+            for at in range(2)
+        ),
+        Alternative(gcp, 90_000_000, 30, refused="above max_usd_per_hour"),
+    ]  # fmt: skip
+
+    def preview(spec, project_id):
+        return Decision(
+            "d", "", project_id, "default", "0" * 64, daemon.clock.now_ms(), DecisionKind.PLACE, False, "cheapest",
+            alternatives=tuple(refused),
+        )  # fmt: skip
+
+    object.__setattr__(daemon.services, "preview", preview)
+    _, out, err = cli("jobs", "check", file)
+    assert out == ""
+    assert [line for line in err.splitlines() if line.startswith("refused")] == [
+        "refused gcp/z0/p5.48xlarge/spot at $20.00/h and 1 more of gcp: its price was last seen 0m ago",
+        f"refused azure/z0/p5.48xlarge/spot at $30.00/h and 5 more of azure: {only_prices}",
+        "refused gcp/z0/p5.48xlarge/spot at $90.00/h: above max_usd_per_hour",
+    ]
+    refused += [Alternative(gcp, 95_000_000, 30, refused=f"reason {letter}") for letter in "abcdefghijk"]
+    err = cli("jobs", "check", file)[2]
+    assert "refused for 6 other reasons; `--json` has them" in err
+    assert "20 of the nearest misses are kept" in err
+
+
 def test_logs_end_with_the_jobs_outcome(daemon, cli):
     log = daemon.services.log_dir / "job.train-aaaaa.log"
     log.parent.mkdir(parents=True)
