@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.jobs.spec import parse_job
+from broker.paper.testing.read import read_cases
+from broker.paper.testing.scaffold import policy_text
 from broker.policy.load import mistakes
 from broker.settings import Settings
 from providers.registry import vendor_endpoints
@@ -30,7 +32,11 @@ def test_settings(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", of("yaml"), ids=str)
 def test_jobs_and_policies(block: Block, tmp_path: Path) -> None:
-    if block.text.startswith("policy:"):
+    if "\ncases:" in block.text:
+        (tmp_path / "nights.yaml").write_text(policy_text("nights"))
+        (tmp_path / "nights.test.yaml").write_text(block.text)
+        assert read_cases(tmp_path / "nights.test.yaml")[1] == []
+    elif block.text.startswith("policy:"):
         assert mistakes(block.text, str(block)) == []
     else:
         for script in ("train.py", "count.py", "requirements.txt"):
