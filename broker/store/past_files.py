@@ -90,9 +90,15 @@ def _check(path: Path, names: Iterable[str]) -> tuple[str, ...]:
     """The columns that mean nothing here.
 
     Raises:
-        UsageError: one that is needed is missing.
+        UsageError: one that is needed is missing, or one is there twice.
     """
     known = list(names)
+    for place, name in enumerate(known, 1):
+        if (first := known.index(name) + 1) < place:
+            raise UsageError(
+                f"{path}: the column {name} twice, at {first} and {place}",
+                hint="take one of them out: which of them is meant?",
+            )
     missing = [name for name in COLUMNS if name not in known and name not in OPTIONAL]
     if missing:
         raise UsageError(

@@ -4,7 +4,6 @@ The others are sold to other people or under other terms: other systems and tena
 used or not, capacity blocks (a market of its own, priced here at zero), and Reserved terms inside the right product.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -15,6 +14,7 @@ from broker.core.time import from_iso
 from providers.aws.catalogue import Catalogue, chunks
 from providers.aws.clients import Clients
 from providers.aws.errors import translated
+from providers.strict_json import loads
 
 SOURCE = "aws:price_list"
 
@@ -64,7 +64,7 @@ def listed(pages: Iterable[Mapping[str, Any]], now_ms: int) -> dict[str, list[Li
     found: dict[str, list[ListPrice]] = {}
     for page in pages:
         for text in page["PriceList"]:  # JSON in texts, as the service sends it
-            product = json.loads(text)
+            product = loads(text)
             attributes = product["product"]["attributes"]
             if any(attributes.get(key, value) != value for key, value in _WANTED.items()):
                 continue

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
+from broker.core.errors import ProviderDown
 from broker.core.offer import RawQuote
 from broker.core.ports import Clock
 from broker.core.time import HOUR_S, MS
@@ -54,4 +55,7 @@ class Prices:
     def _region(self, region: str, since_ms: int, now_ms: int) -> list[RawQuote]:
         catalogue = self._catalogues.of(region)
         changes = spot.changes(self._clients, catalogue, max(since_ms, now_ms - spot.KEPT_MS), now_ms)
-        return changes + price_list.on_demand(self._clients, catalogue, now_ms)
+        found = changes + price_list.on_demand(self._clients, catalogue, now_ms)
+        if not found and (sold := catalogue.types.keys() & catalogue.zones.keys()):
+            raise ProviderDown(f"aws: {region} sells {len(sold)} types and has no price of any")
+        return found

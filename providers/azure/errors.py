@@ -99,7 +99,7 @@ def from_status(reply: Reply, doing: str) -> ProviderError:
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, as ``Retry-After`` or Resource Graph's own header say; None when they do not."""
     given = headers.get("retry-after")
-    if given is not None and given.strip().isdigit():
+    if given is not None and given.strip().isascii() and given.strip().isdigit():
         return float(given)
     hours, _, rest = (headers.get("x-ms-user-quota-resets-after") or "").partition(":")
     minutes, _, seconds = rest.partition(":")

@@ -4,7 +4,6 @@ Documented at learn.microsoft.com/rest/api/cost-management/retail-prices/azure-r
 followed as it was given, for its offsets belong to one walk; and only to the host that was asked, for it is data.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from providers.azure.clients import Clients
 from providers.azure.errors import from_status, translated_http
 from providers.azure.settings import AzureOptions
 from providers.bounded_get import Bounds, bounded_get
+from providers.strict_json import loads
 
 _PATH = "/api/retail/prices"
 _VERSION = "2023-01-01-preview"
@@ -84,7 +84,7 @@ class RetailPrices:
     def _page(self, url: httpx.URL | str, doing: str) -> tuple[list[Mapping[str, Any]], str | None]:
         body = self._body(url, doing)
         try:
-            document = json.loads(body, parse_float=str, parse_int=str, parse_constant=str)
+            document = loads(body, parse_float=str, parse_int=str, parse_constant=str)
             items, link, count = document["Items"], document["NextPageLink"], document["Count"]
         except (ValueError, KeyError, TypeError) as error:
             raise ProviderDown(f"azure: {doing}: unreadable page: {type(error).__name__}: {error}") from error

@@ -153,7 +153,5 @@ def _refusal(error: Any, text: str) -> ProviderError:
 
 
 def _retry_after_s(headers: Any) -> float | None:
-    try:
-        return max(0.0, float(int((headers or {}).get("Retry-After", ""))))
-    except ValueError:
-        return None
+    given = str((headers or {}).get("Retry-After", "")).strip()
+    return float(given) if given.isascii() and given.isdigit() else None

@@ -1,6 +1,5 @@
 """What Lambda's API and httpx say, into our closed set of errors. The API's `code` decides, never its `message`."""
 
-import json
 import math
 import ssl
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 import httpx
 
 from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, SettingsError, Throttled
+from providers.strict_json import loads
 
 # Those that reading can meet, of the API's document 1.8.3. Codes with the prefix ``provider/`` come from upstream.
 _DENIED = ("global/invalid-api-key", "global/account-inactive", "global/invalid-address")
@@ -45,15 +45,16 @@ def document_of(status: int, headers: Mapping[str, str], body: bytes, doing: str
         Invalid: the request is refused.
     """
     text = f"lambda: {doing}"
+    document, why = None, ""
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        document = None
+        document = loads(body)
+    except ValueError as error:
+        why = f" ({error})"
     if status != 200:
         raise _refusal(status, headers, document, text)
     if not isinstance(document, dict) or "data" not in document:
         kind = headers.get("content-type", "no content type")
-        raise ProviderDown(f"{text}: the reply is not the API's JSON but {kind}: {_start(body)}")
+        raise ProviderDown(f"{text}: the reply is not the API's JSON but {kind}: {_start(body)}{why}")
     return document["data"]
 
 

@@ -69,12 +69,16 @@ def read_types(data: Any) -> tuple[InstanceType, ...]:
     """All types that have a GPU; those without are no offers of ours.
 
     Raises:
-        ProviderDown: it is not what the API's document says. Nothing is returned then, for half a list looks like a
-            stock-out.
+        ProviderDown: it is not what the API's document says, or has no such type. Nothing is returned then, for half a
+            list looks like a stock-out.
     """
     if not isinstance(data, dict):
         raise _unreadable("data", "no map of types")
-    return tuple(kind for name, item in data.items() if (kind := _type(name, item)).gpus != 0)
+    kinds = tuple(kind for name, item in data.items() if (kind := _type(name, item)).gpus != 0)
+    if not kinds:
+        # Types that have no capacity are listed all the same: a list without any is broken, and no stock-out.
+        raise ProviderDown("lambda: reading instance types: it has no type with a GPU")
+    return kinds
 
 
 def offers(kinds: Iterable[InstanceType], regions: Iterable[str]) -> Iterator[tuple[Offer, InstanceType]]:

@@ -14,6 +14,7 @@ from lab.faces import Reply, Request
 from lab.faults import Fault, FaultKind
 from lab.world import World
 from tests.contract.aws.conftest import SPOT, instead_of
+from tests.contract.aws.many_series import many_series, prices_micro_usd_h
 from tests.contract.conftest import Cloud, Opened
 
 pytestmark = pytest.mark.process
@@ -122,36 +123,13 @@ def test_regions_are_read_side_by_side(
 def test_four_thousand_series_in_pages_are_one_poll(
     aws_opened: Opened, aws: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pages = [series(range(number * 1000, number * 1000 + 1000)) for number in range(4)]
-
-    def many(asked: Request) -> Reply:
-        if b"SpotPriceHistory" not in asked.body:
-            return face(asked)
-        page = int(dict(parse_qsl(asked.body.decode())).get("NextToken", "0"))
-        token = str(page + 1) if page < 3 else ""
-        return Reply(200, SPOT_XML.format(rows=pages[page], token=token).encode())
-
-    face = instead_of(aws_opened, many, monkeypatch)
+    face = aws_opened.face.handler
+    assert face is not None
+    monkeypatch.setattr(aws_opened.face, "handler", many_series(face))
     provider = aws.opened_with(regions=["us-east-1"])
     spot = [quote for quote in provider.quotes() if quote.offer.market is Market.SPOT]
-    assert len({quote.offer.key for quote in spot}) == len(spot) == 4000
-
-
-SPOT_XML = (
-    "<DescribeSpotPriceHistoryResponse xmlns='http://ec2.amazonaws.com/doc/2016-11-15/'>"
-    "<spotPriceHistorySet>{rows}</spotPriceHistorySet><nextToken>{token}</nextToken>"
-    "</DescribeSpotPriceHistoryResponse>"
-)
-
-
-def series(zones: range) -> str:
-    """Rows of one type in many zones."""
-    return "".join(
-        f"<item><availabilityZone>z{zone}</availabilityZone><availabilityZoneId>use1-az{zone}</availabilityZoneId>"
-        "<instanceType>g6.xlarge</instanceType><productDescription>Linux/UNIX</productDescription>"
-        f"<spotPrice>0.{zone + 1:05}</spotPrice><timestamp>2026-01-01T00:00:00.000Z</timestamp></item>"
-        for zone in zones
-    )
+    assert len(spot) == 4000
+    assert {q.offer.key: micro_usd(q.price_text) for q in spot} == prices_micro_usd_h()
 
 
 def test_history_is_every_change_once_oldest_first(aws: Cloud, world: World) -> None:
@@ -225,4 +203,13 @@ def test_throttling_says_when_to_come_back(aws: Cloud, world: World) -> None:
 def test_credentials_that_have_expired_stop_the_poll(aws: Cloud) -> None:
     aws.fault(FaultKind.EXPIRED, "GetProducts")
     with pytest.raises(Denied):
+        aws.provider.quotes()
+
+
+def test_a_region_that_sells_and_prices_nothing_is_a_failed_poll_and_no_news(
+    aws: Cloud, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert aws.provider.quotes()
+    monkeypatch.setattr(world, "pools", {})
+    with pytest.raises(ProviderDown, match=r"us-east-1 sells .* and has no price of any"):
         aws.provider.quotes()

@@ -135,6 +135,7 @@ def test_what_is_no_eviction_range_is_left_out(text: str) -> None:
         ({"x-ms-user-quota-resets-after": "00:01:30"}, 90.0),
         ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
         ({"x-ms-user-quota-resets-after": "soon"}, None),
+        ({"retry-after": "\u00b2"}, None),
         ({}, None),
     ],
 )

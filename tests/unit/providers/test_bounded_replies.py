@@ -157,6 +157,20 @@ def test_gzip_that_ends_in_the_middle_is_no_answer(serve: Serve, opened: Callabl
             list(source.quotes())
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"data": {"a": 1, "a": 2}, "Items": [{"retailPrice": 1, "retailPrice": 2}]}', "twice"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_json_that_says_two_things_or_has_no_bottom_is_no_answer(
+    serve: Serve, opened: Callable[..., PriceSource], body: bytes, words: str
+) -> None:
+    with pytest.raises(ProviderDown, match=words):
+        list(opened(serve(lambda: [head(), body]).url).quotes())
+
+
 @pytest.mark.parametrize("dripped", ["headers", "body"])
 def test_a_reply_that_drips_ends_with_its_time(
     serve: Serve, opened: Callable[..., PriceSource], dripped: str

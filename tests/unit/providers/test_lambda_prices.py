@@ -219,6 +219,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
         (Reply(200, b"[" * 200_000), "not the API's JSON"),
         (Reply(200, b'{"result": {}}'), "not the API's JSON"),
         (Reply(200, b""), "not the API's JSON"),
+        (Reply(200, b'{"data": {}}'), "it has no type with a GPU"),
         (Reply(502, b"<html>bad gateway"), "HTTP 502"),
         (Reply(200, b" " * (17 << 20)), "larger than 16 MiB"),
         (Reply(200, b"x", {"Content-Encoding": "gzip"}), "reading instance types"),
@@ -227,6 +228,16 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
 def test_what_is_no_answer_is_a_cloud_that_is_down(served: Asked, reply: Reply, words: str) -> None:
     with pytest.raises(ProviderDown, match=words):
         list(served(lambda _: reply).quotes())
+
+
+def test_a_list_that_became_empty_is_a_failed_poll_and_takes_no_hint_away(served: Asked) -> None:
+    specs = {"vcpus": 4, "memory_gib": 16, "storage_gib": 102, "gpus": 0}
+    lists = [{"gpu_1x_a10": row()}, {"cpu_4x_general": row("cpu_4x_general", specs=specs)}]
+    source = served(lambda _: Reply.of_json({"data": lists.pop(0)}))
+    assert list(source.quotes())
+    with pytest.raises(ProviderDown, match="it has no type with a GPU"):
+        list(source.quotes())
+    assert {hint.low for hint in source.availability()} == {0.0, 1.0}
 
 
 def test_a_redirect_is_not_followed_with_the_key(served: Asked) -> None:
@@ -273,11 +284,11 @@ def test_a_newline_behind_the_key_does_no_harm(served: Asked, monkeypatch: pytes
 
     def answer(request: Request) -> Reply:
         given.append(request.headers["authorization"])
-        return Reply.of_json({"data": {}})
+        return Reply.of_json({"data": {"gpu_1x_a10": row()}})
 
     source = served(answer)
     monkeypatch.setenv("LAMBDA_API_KEY", "abc\n")
-    assert list(source.quotes()) == []
+    assert list(source.quotes())
     assert given == ["Bearer abc"]
 
 

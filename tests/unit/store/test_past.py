@@ -254,6 +254,18 @@ class TestFiles:
         with pytest.raises(UsageError, match="no column gpus, effective_at"):
             read(self.csv(tmp_path, ",".join(n for n in COLUMNS if n not in ("gpus", "effective_at"))))
 
+    def test_a_column_that_is_there_twice_is_named_and_none_of_them_is_believed(self, tmp_path):
+        names = (*COLUMNS, "note", "gpus")
+        cells = (*(str(ROW[n]) for n in COLUMNS), "x", "1")
+        with pytest.raises(UsageError, match=r"m.csv: the column gpus twice, at 7 and 17"):
+            read(self.csv(tmp_path, ",".join(names), ",".join(cells)))
+        arrays = [pyarrow.array([cell]) for cell in cells]
+        pyarrow.parquet.write_table(
+            pyarrow.Table.from_arrays(arrays, names=list(names)), tmp_path / "m.parquet"
+        )
+        with pytest.raises(UsageError, match=r"m.parquet: the column gpus twice, at 7 and 17"):
+            read(tmp_path / "m.parquet")
+
     def test_what_is_no_such_file(self, tmp_path):
         for name, content in (("m.parquet", b"PAR0"), ("m.csv", b"\xff\xfe"), ("m.txt", b"")):
             (tmp_path / name).write_bytes(content)
