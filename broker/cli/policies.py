@@ -1,16 +1,13 @@
 """`broker policy check`: every mistake of policy files, before the daemon sees them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from broker.cli import policy_new, policy_test
 from broker.cli.output import AsJson, say, show_json
 from broker.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from broker.policy.schema import Policy
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 policy_test.register(app)
@@ -33,51 +30,28 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Print every mistake with file:line:column, the line, a caret and a hint; exit 2 when there is one."""
-    from broker.policy.load import load_policy, mistakes, policy_files, read_file
-    from broker.policy.ties import tie_error, ties
+    from broker.policy.diagnose import check as check_files
+    from broker.policy.diagnose import mistakes_as_json
 
-    files = [file for path in paths for file in (policy_files(path) if path.is_dir() else [path])]
-    if not files:
-        raise UsageError(f"no policy files in {', '.join(map(str, paths))}", hint="policies are *.yaml")
-    found: list[UsageError] = []
-    names: dict[str, Path] = {}
-    read: list[Policy] = []
-    for file in files:
-        try:
-            text = read_file(file)
-        except UsageError as error:
-            found.append(error)
-            continue
-        wrong = mistakes(text, str(file))
-        found += wrong
-        if not wrong:
-            read.append(load_policy(text, str(file)))
-            name = read[-1].name
-            first = names.setdefault(name, file)
-            if first != file:
-                found.append(
-                    UsageError(f"{file}: the name {name} is taken by {first}", hint="rename one of them")
-                )
-    found += [tie_error(policy, first) for first, *others in ties(read) for policy in others]
+    checked = check_files(paths)
     if as_json:
-        show_json(
-            {"files": [str(file) for file in files], "mistakes": [_plain(mistake) for mistake in found]}
-        )
+        files = [str(file) for file in checked.files]
+        show_json({"files": files, "mistakes": mistakes_as_json(checked.errors)})
     else:
-        for mistake in found:
+        for mistake in checked.errors:
             say(f"{mistake}\n")
-        policies = "policy" if len(files) == 1 else "policies"
-        say(f"{len(files)} {policies}, {len(found)} {'mistake' if len(found) == 1 else 'mistakes'}")
-    if found:
+        say(checked.count)
+    if checked.errors:
         raise typer.Exit(UsageError.exit_code)
 
 
-def _plain(error: UsageError) -> dict[str, object]:
-    place = error.place
-    return {
-        "message": error.message,
-        "file": place.file if place else None,
-        "line": place.line if place else None,
-        "column": place.column if place else None,
-        "hint": error.hint,
-    }
+@app.command()
+def schema(
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Of a *.defaults.yaml, which has no name.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of a policy file, for editors: completion, meanings, and mistakes while you type."""
+    from broker.policy.json_schema import policy_schema
+
+    show_json(policy_schema(is_defaults=defaults))

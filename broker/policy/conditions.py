@@ -54,7 +54,7 @@ class CelCondition:
     """
 
     text: str
-    place: str
+    place: str = field(compare=False)
     needs: tuple[str, ...]
     _program: Any = field(repr=False, compare=False)
 

@@ -1,36 +1,70 @@
 """`broker policy check`: every mistake in files and folders, for people, for editors and for CI."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from broker.core.errors import PolicyError
-from broker.policy.load import load_policy, mistakes, policy_files, read_file
+from broker.policy.extend import is_defaults
+from broker.policy.load import defaults_files, judged, policy_files, read_file
+from broker.policy.schema import Policy
+from broker.policy.ties import tie_error, ties
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check has found.
+
+    Attributes:
+        files: That were looked at; defaults among them.
+        errors: In the order of the files; what two files have done together comes last.
+    """
+
+    files: tuple[Path, ...]
+    errors: tuple[PolicyError, ...]
+
+    @property
+    def count(self) -> str:
+        """``2 policies, 1 mistake``."""
+        defaults = sum(is_defaults(str(file)) for file in self.files)
+        parts = [_count(len(self.files) - defaults, "policy", "policies")]
+        if defaults:
+            parts.append(_count(defaults, "file of defaults", "files of defaults"))
+        return ", ".join([*parts, _count(len(self.errors), "mistake", "mistakes")])
 
 
 def check_file(path: Path) -> list[PolicyError]:
     """Every mistake in one policy file; empty when it is well. Never raises."""
-    try:
-        return mistakes(read_file(path), str(path))
-    except PolicyError as error:
-        return [error]
+    return _read(path)[1]
 
 
-def check(paths: Iterable[Path]) -> list[PolicyError]:
-    """Every mistake in files and folders, names that two files share among them. Never raises."""
+def check(paths: Iterable[Path]) -> Checked:
+    """Every mistake in files and folders, also what only shows in two of them: one name, a tie. Never raises."""
     errors: list[PolicyError] = []
-    names: dict[str, Path] = {}
-    for path in dict.fromkeys(_files(paths, errors)):
-        found = check_file(path)
+    files = list(dict.fromkeys(_files(paths, errors)))
+    first_of: dict[str, Path] = {}
+    policies: list[Policy] = []
+    for path in files:
+        policy, found = _read(path)
         errors += found
-        if found:
+        if policy is None or is_defaults(str(path)):
             continue
-        name = load_policy(read_file(path), str(path)).name
-        first = names.setdefault(name, path)
+        first = first_of.setdefault(policy.name, path)
         if first != path:
             hint = "a policy's name is unique in its folder"
-            errors.append(PolicyError(f"{path}: the name {name} is taken by {first}", hint=hint))
-    return errors
+            errors.append(PolicyError(f"{path}: the name {policy.name} is taken by {first}", hint=hint))
+        policies.append(policy)
+    errors += [tie_error(policy, first) for first, *others in ties(policies) for policy in others]
+    return Checked(tuple(files), tuple(errors))
+
+
+def _read(path: Path) -> tuple[Policy | None, list[PolicyError]]:
+    try:
+        policy, errors = judged(read_file(path), str(path))
+    except PolicyError as error:
+        return None, [error]
+    return (None if errors else policy), errors
 
 
 def _files(paths: Iterable[Path], errors: list[PolicyError]) -> list[Path]:
@@ -39,22 +73,18 @@ def _files(paths: Iterable[Path], errors: list[PolicyError]) -> list[Path]:
         if not path.is_dir():
             files.append(path)
             continue
-        inside = policy_files(path)
+        inside = [*defaults_files(path), *policy_files(path)]
         if not inside:
             errors.append(PolicyError(f"{path}: no policy files (*.yaml) in this folder"))
         files += inside
     return files
 
 
-def as_text(errors: Sequence[PolicyError]) -> str:
-    """Each with its place, source line, caret and hint; then the count."""
-    if not errors:
-        return "no mistakes\n"
-    count = "1 mistake" if len(errors) == 1 else f"{len(errors)} mistakes"
-    return "\n\n".join(str(error) for error in errors) + f"\n\n{count}\n"
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
-def as_json(errors: Sequence[PolicyError]) -> list[dict[str, Any]]:
+def mistakes_as_json(errors: Sequence[PolicyError]) -> list[dict[str, Any]]:
     """Plain values; the place is null where a mistake has none in a file."""
     return [
         {

@@ -1,6 +1,5 @@
 """Policy files from disk: one text to one policy, and a folder that is read again while the daemon runs."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +9,9 @@ from broker.core.errors import NotFound, PolicyError
 from broker.core.offer import Offer
 from broker.core.ports import Check
 from broker.core.spec import JobSpec
-from broker.core.yaml_text import did_you_mean, parse
+from broker.core.yaml_text import Mapped, did_you_mean
 from broker.policy import select as selection
+from broker.policy.extend import Family, is_defaults, same
 from broker.policy.schema import Policy
 from broker.policy.sections import read_policy
 from broker.policy.ties import tie_error, ties
@@ -22,7 +22,7 @@ MAX_BYTES: Final = 64 * 1024
 
 
 def load_policy(text: str, file: str) -> Policy:
-    """One policy file.
+    """One policy file. What it extends is read from the folder of `file`.
 
     Args:
         text: Its content.
@@ -31,7 +31,7 @@ def load_policy(text: str, file: str) -> Policy:
     Raises:
         PolicyError: the first mistake in the file; `mistakes` has all.
     """
-    policy, errors = _read(text, file)
+    policy, errors = judged(text, file)
     if errors:
         raise errors[0]
     assert policy is not None
@@ -40,7 +40,12 @@ def load_policy(text: str, file: str) -> Policy:
 
 def mistakes(text: str, file: str) -> list[PolicyError]:
     """Every mistake in a policy file, in the order of its lines; none when it is well."""
-    return _read(text, file)[1]
+    return judged(text, file)[1]
+
+
+def judged(text: str, file: str) -> tuple[Policy | None, list[PolicyError]]:
+    """A policy file with every mistake in it. With a mistake the policy must not be used."""
+    return _read(text, file, Family(read_file))
 
 
 def read_file(path: Path) -> str:
@@ -53,18 +58,32 @@ def read_file(path: Path) -> str:
 
 
 def policy_files(folder: Path) -> list[Path]:
-    """The policy files of a folder, by name. Tests of policies (``*.test.yaml``) are none."""
-    return sorted(path for path in folder.glob("*.yaml") if not path.name.endswith(".test.yaml"))
+    """The policy files of a folder, by name. Tests (``*.test.yaml``) and defaults (``*.defaults.yaml``) are none."""
+    return sorted(
+        path for path in folder.glob("*.yaml") if not path.name.endswith((".test.yaml", ".defaults.yaml"))
+    )
 
 
-def _read(text: str, file: str) -> tuple[Policy | None, list[PolicyError]]:
-    sha256 = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+def defaults_files(folder: Path) -> list[Path]:
+    """What the policies of a folder may extend and that is no policy itself, by name."""
+    return sorted(folder.glob("*.defaults.yaml"))
+
+
+def _read(text: str, file: str, family: Family) -> tuple[Policy | None, list[PolicyError]]:
     try:
-        document = parse(text, file, PolicyError)
+        document, sha256 = family.whole(text, file)
     except PolicyError as error:
         return None, [error]
-    policy, errors = read_policy(document, file, sha256)
-    return policy, sorted(errors, key=lambda e: (e.place.line, e.place.column) if e.place else (0, 0))
+    policy, errors = read_policy(document, file, sha256, is_defaults=is_defaults(file))
+    told = [_at_home(error, file, document) for error in errors]
+    return policy, sorted(told, key=lambda e: (e.place.line, e.place.column) if e.place else (0, 0))
+
+
+def _at_home(error: PolicyError, file: str, document: Mapped) -> PolicyError:
+    """A mistake in a value that was inherited shows only here: with the place of `extends` too."""
+    if error.place is None or error.place.file == file:
+        return error
+    return PolicyError(f"{error.message}, as {document['extends'].at} extends it", error.place, error.hint)
 
 
 @dataclass(frozen=True)
@@ -90,9 +109,15 @@ class Changes:
 
 @dataclass(frozen=True)
 class _Held:
-    """What is known of one file: hash of what was read last, the policy in force, and why it is not the newest."""
+    """What is known of one file.
 
-    sha256: str
+    Attributes:
+        texts: By file, what was read last: its own, and of those that it extends. Empty where it must be judged anew.
+        policy: In force.
+        errors: Why it is not the newest.
+    """
+
+    texts: Mapping[str, str | None]
     policy: Policy | None
     errors: tuple[PolicyError, ...] = field(default=())
 
@@ -186,15 +211,15 @@ class PolicySet:
         file = str(path)
         old = self._files.get(file)
         in_force = old.policy if old else None
+        if old is not None and old.texts and same(old.texts, read_file):
+            return old
         try:
             text = read_file(path)
         except PolicyError as error:
-            return _Held("", in_force, (error,))
-        sha256 = hashlib.sha256(text.encode()).hexdigest()
-        if old is not None and old.sha256 == sha256:
-            return old
-        policy, errors = _read(text, file)
-        return _Held(sha256, in_force if errors else policy, tuple(errors))
+            return _Held({}, in_force, (error,))
+        family = Family(read_file)
+        policy, errors = _read(text, file, family)
+        return _Held({file: text, **family.texts}, in_force if errors else policy, tuple(errors))
 
 
 def _without_ties(files: dict[str, _Held], before: Mapping[str, Policy]) -> dict[str, _Held]:
@@ -213,8 +238,8 @@ def _without_ties(files: dict[str, _Held], before: Mapping[str, Policy]) -> dict
                 continue
             in_force = policy if policy in stay else was.get(policy.file)
             errors = (*files[policy.file].errors, tie_error(policy, first))
-            # The hash is forgotten, so that the file is judged anew once another one has been mended.
-            files[policy.file] = _Held("", in_force, errors)
+            # Its text is forgotten, so that the file is judged anew once another one has been mended.
+            files[policy.file] = _Held({}, in_force, errors)
     return files
 
 
@@ -232,6 +257,6 @@ def _without_namesakes(files: dict[str, _Held], before: Mapping[str, Policy]) ->
                 f"{file}: the name {policy.name} is taken by {first}",
                 hint="a policy's name is unique in its folder",
             )
-            # The hash is forgotten, so that the file is judged anew once the other one has given the name up.
-            files[file] = _Held("", None, (*files[file].errors, error))
+            # Its text is forgotten, so that the file is judged anew once the other one has given the name up.
+            files[file] = _Held({}, None, (*files[file].errors, error))
     return files

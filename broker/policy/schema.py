@@ -140,9 +140,10 @@ class Policy:
 
     Attributes:
         name: Unique in its folder.
-        sha256: Of the file's bytes; decisions keep it.
+        sha256: Of the file's bytes, and of those that it extends; decisions keep it.
         file: Path, for messages.
         precedence: The highest that matches wins; a tie of acting policies is an error.
+        selectable_by: Roles whose jobs may name it; None is everybody.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Policy:
     mode: Mode = Mode.OBSERVE
     match: Match = field(default_factory=Match)
     precedence: int = 0
+    selectable_by: tuple[str, ...] | None = None
     candidates: Candidates = field(default_factory=Candidates)
     objective: Objective = Objective.CHEAPEST
     place: Place = field(default_factory=Place)

@@ -1,19 +1,17 @@
-"""The sections of a policy file, in the file's own order. Unknown keys and contradictions are mistakes.
+"""The keys of a policy file, in the file's own order, and what they become. Contradictions are mistakes.
 
-What the schema knows but the broker does not do yet (`budget`, `stop`, ...) is read for its own mistakes and then
-refused at its line: a rule that is silently ignored is worse than none.
+What the schema knows but the broker does not do yet (`budget`, `stop`) is refused at its line: a rule that is
+silently ignored is worse than none.
 """
 
-import re
 from typing import Final
 
 from broker.core.errors import PolicyError
 from broker.core.offer import Market
 from broker.core.spec import Priority
-from broker.core.yaml_text import Mapped, Node, Scalar
+from broker.core.yaml_text import Mapped, Scalar
 from broker.policy import fields
 from broker.policy.facts import Line
-from broker.policy.fields import Section
 from broker.policy.schema import (
     Candidates,
     Limits,
@@ -26,69 +24,151 @@ from broker.policy.schema import (
     Policy,
     Verify,
 )
+from broker.policy.section import Key, Section, Table
 
 CLOUDS: Final = ("aws", "gcp", "azure", "lambda", "coreweave", "local")
 PROFILES: Final = ("quick", "standard")
+ROLES: Final = ("viewer", "engineer", "author", "operator")
 DEFAULT_NAME: Final = "default"
 _HIGHEST: Final = 1_000_000
 
-_KEYS: Final = (
-    "policy",
-    "description",
-    "mode",
-    "match",
-    "precedence",
-    "candidates",
-    "objective",
-    "place",
-    "migrate",
-    "verify",
-    "limits",
-)
+_MATCH: Final[Table] = {
+    "team": Key(fields.one_or_several(fields.text), "any", "One team or a list."),
+    "labels": Key(fields.labels, "any", "All of these labels."),
+    "priority": Key(
+        fields.one_or_several(fields.choice(Priority)),
+        "any",
+        "`urgent`, `high`, `normal`, `low`, `scavenger`; one or a list.",
+    ),
+    "project": Key(fields.one_or_several(fields.text), "any", "One project or a list."),
+}
+_REGIONS: Final[Table] = {
+    "allow": Key(fields.several(fields.region), "all", "Patterns on the region's name, with `*`."),
+    "deny": Key(fields.several(fields.region), "none", "The same; goes before `allow`."),
+}
+_CANDIDATES: Final[Table] = {
+    "clouds": Key(fields.several(fields.choice(CLOUDS)), "all configured", "Which clouds."),
+    "regions": Key(None, "", "Which regions.", _REGIONS),
+    "max_quote_age": Key(fields.positive_duration, "`10m`", "An older price justifies no move."),
+    "where": Key(fields.conditions(Line.WHERE), "", "Conditions; every one must hold of an offer."),
+}
+_PLACE: Final[Table] = {
+    "order": Key(
+        fields.several(fields.choice(Market)),
+        "`[owned, spot, on_demand]`",
+        "The first market that can be had and that the objective can live with.",
+    ),
+    "skip_spot_when": Key(
+        fields.conditions(Line.SKIP_SPOT_WHEN), "", "Conditions; any one that holds takes spot out."
+    ),
+}
+_MIGRATE: Final[Table] = {
+    "min_saving": Key(fields.share, "`20%`", "Of the cost to finish here, the move counted in."),
+    "min_saving_usd": Key(fields.money, "`25`", "And at least this much money."),
+    "max_payback": Key(fields.positive_duration, "`3h`", "The move has earned its cost back within this."),
+    "hold": Key(fields.duration, "`10m`", "Must stay true this long, on fresh prices."),
+    "cooldown": Key(fields.duration, "`2h`", "Since the job's last move."),
+    "where": Key(fields.conditions(Line.MIGRATE_WHERE), "", "Conditions; every one must hold."),
+}
+_VERIFY: Final[Table] = {
+    "profile": Key(
+        fields.choice(PROFILES),
+        "`standard`",
+        "Which GPU check a node must pass before the job starts: `quick` or `standard`.",
+    ),
+    "min_speed": Key(fields.share, "`90%`", "Of the speed that this GPU is known for."),
+    "on_inconclusive": Key(
+        fields.choice(OnInconclusive),
+        "`reject`",
+        "What to do with a node that could not be judged: `accept` or `reject`.",
+    ),
+}
+_LIMITS: Final[Table] = {
+    "migrations_per_job_per_day": Key(fields.moves, "`4`", "Moves by choice; recoveries are not counted."),
+    "concurrent_migrations": Key(fields.moves, "`10`", "Under this policy at one time."),
+    "max_usd_per_hour": Key(
+        fields.positive_money, "none", "What the jobs of this policy may cost an hour together."
+    ),
+}
+KEYS: Final[Table] = {
+    "policy": Key(fields.name, "", "Name, unique in the folder: lower-case letters, digits, dashes."),
+    "description": Key(fields.text, "", "One sentence for people."),
+    "extends": Key(
+        fields.file_name, "", "A file of the same folder whose keys hold where this one has none."
+    ),
+    "mode": Key(
+        fields.choice(Mode),
+        "`observe`",
+        "`observe`: place and recover, but only record moves, pauses and stops. `act`: do them.",
+    ),
+    "match": Key(None, "every job", "For which jobs the policy speaks.", _MATCH),
+    "precedence": Key(
+        fields.integer(-_HIGHEST, _HIGHEST),
+        "`0`",
+        "The highest that matches decides; a tie of acting policies is a mistake.",
+    ),
+    "selectable_by": Key(
+        fields.several(fields.choice(ROLES), least=0),
+        "everybody",
+        "Roles whose jobs may name this policy: `viewer`, `engineer`, `author`, `operator`; `[]` is nobody.",
+    ),
+    "candidates": Key(None, "", "Which offers may be considered at all.", _CANDIDATES),
+    "objective": Key(
+        fields.choice(Objective),
+        "`cheapest`",
+        "`cheapest`: lowest cost to finish. `cheapest_by_deadline`: the same among what meets the job's deadline.",
+    ),
+    "place": Key(None, "", "Order of markets.", _PLACE),
+    "migrate": Key(
+        fields.never, "", "`never`, or the keys below. All of them must let a move through.", _MIGRATE
+    ),
+    "verify": Key(None, "", "How a landing node is judged.", _VERIFY),
+    "limits": Key(None, "", "Bounds on what the policy does.", _LIMITS),
+}
 _LATER: Final = {
     "budget": "take it out; max_usd_per_hour in the settings and in limits bounds spending today",
     "stop": "take it out; a job stops itself, or with `broker cancel`",
-    "extends": "take it out and write the policy in full",
-    "selectable_by": "take it out; every job may name every policy today",
 }
 
 
-def read_policy(document: Mapped, file: str, sha256: str) -> tuple[Policy, list[PolicyError]]:
+def read_policy(
+    document: Mapped, file: str, sha256: str, *, is_defaults: bool = False
+) -> tuple[Policy, list[PolicyError]]:
     """A document as a policy, with every mistake in it. With a mistake the policy must not be used.
 
     Args:
-        document: The parsed file.
+        document: The parsed file, with what it inherits.
         file: For messages.
-        sha256: Of the file's bytes.
+        sha256: Of the file's bytes, and of those that it extends.
+        is_defaults: It is there to be extended, and has no name.
     """
     errors: list[PolicyError] = []
-    top = Section(document, errors)
-    top.only(_KEYS, _LATER)
-    if "policy" not in document:
+    top = Section(document, KEYS, errors, _LATER)
+    if is_defaults:
+        if "policy" in document:
+            hint = "take policy out, or give the file a name without .defaults"
+            top.note(PolicyError("defaults have no name", document.place("policy"), hint))
+    elif "policy" not in document:
         top.note(PolicyError("policy is missing", document.at, "give it a name: policy: ride-the-spot"))
-    name = top.read("policy", fields.name, "")
+    name = top.get("policy", "")
     policy = Policy(
         name=name,
         sha256=sha256,
         file=file,
-        description=top.read("description", Node.as_str, ""),
-        mode=top.read("mode", fields.choice(Mode), Mode.OBSERVE),
+        description=top.get("description", ""),
+        mode=top.get("mode", Mode.OBSERVE),
         match=_match(top, name),
-        precedence=top.read("precedence", _precedence, 0),
+        precedence=top.get("precedence", 0),
+        selectable_by=top.get("selectable_by", None),
         candidates=_candidates(top),
-        objective=top.read("objective", fields.choice(Objective), Objective.CHEAPEST),
+        objective=top.get("objective", Objective.CHEAPEST),
         place=_place(top),
         migrate=_migrate(top),
         verify=_verify(top),
         limits=_limits(top),
     )
-    _budget(top)
-    _stop(top)
+    top.get("extends", "")
     return policy, errors
-
-
-def _precedence(node: Node) -> int:
-    return node.as_int(-_HIGHEST, _HIGHEST)
 
 
 def _match(top: Section, name: str) -> Match:
@@ -98,12 +178,11 @@ def _match(top: Section, name: str) -> Match:
     if name == DEFAULT_NAME:
         hint = "take match out, or give the policy another name"
         top.note(PolicyError("default speaks for every job that no other policy matches", part.node.at, hint))
-    part.only(("team", "labels", "priority", "project"))
     return Match(
-        teams=part.read("team", fields.one_or_several(Node.as_str), ()),
-        labels=part.read("labels", fields.labels, {}),
-        priorities=part.read("priority", fields.one_or_several(fields.choice(Priority)), ()),
-        projects=part.read("project", fields.one_or_several(Node.as_str), ()),
+        teams=part.get("team", ()),
+        labels=part.get("labels", {}),
+        priorities=part.get("priority", ()),
+        projects=part.get("project", ()),
     )
 
 
@@ -111,15 +190,14 @@ def _candidates(top: Section) -> Candidates:
     part = top.section("candidates")
     if part is None:
         return Candidates()
-    part.only(("clouds", "regions", "max_quote_age", "where"))
     allow, deny = _regions(part)
     default = Candidates()
     return Candidates(
-        clouds=part.read("clouds", fields.several(fields.choice(CLOUDS)), ()),
+        clouds=part.get("clouds", ()),
         regions_allow=allow,
         regions_deny=deny,
-        max_quote_age_s=part.read("max_quote_age", fields.positive_duration, default.max_quote_age_s),
-        where=part.read("where", fields.conditions(Line.WHERE), ()),
+        max_quote_age_s=part.get("max_quote_age", default.max_quote_age_s),
+        where=part.get("where", ()),
     )
 
 
@@ -127,9 +205,8 @@ def _regions(candidates: Section) -> tuple[tuple[str, ...], tuple[str, ...]]:
     part = candidates.section("regions")
     if part is None:
         return (), ()
-    part.only(("allow", "deny"))
-    allow = part.read("allow", fields.several(fields.pattern), ())
-    deny = part.read("deny", fields.several(fields.pattern), ())
+    allow: tuple[str, ...] = part.get("allow", ())
+    deny: tuple[str, ...] = part.get("deny", ())
     for text in deny:
         if text in allow:
             part.note(PolicyError(f"{text} is both allowed and denied", part.node.place("deny")))
@@ -142,9 +219,8 @@ def _place(top: Section) -> Place:
     part = top.section("place")
     if part is None:
         return Place()
-    part.only(("order", "skip_spot_when"))
-    order = part.read("order", fields.several(fields.choice(Market)), Place().order)
-    skip = part.read("skip_spot_when", fields.conditions(Line.SKIP_SPOT_WHEN), ())
+    order = part.get("order", Place().order)
+    skip = part.get("skip_spot_when", ())
     if skip and Market.SPOT not in order:
         at = part.node.place("skip_spot_when")
         part.note(
@@ -157,21 +233,17 @@ def _migrate(top: Section) -> Migrate:
     node = top.node.get("migrate")
     if isinstance(node, Scalar) and node.value == "never":
         return Migrate(enabled=False)
-    if node is not None and not isinstance(node, Mapped):
-        top.note(PolicyError(f"migrate: expected a mapping or never, got {node.kind}", node.at))
-        return Migrate()
     part = top.section("migrate")
     if part is None:
         return Migrate()
-    part.only(("min_saving", "min_saving_usd", "max_payback", "hold", "cooldown", "where"))
     default = Migrate()
     return Migrate(
-        min_saving=part.read("min_saving", fields.share, default.min_saving),
-        min_saving_micro_usd=part.read("min_saving_usd", fields.money, default.min_saving_micro_usd),
-        max_payback_s=part.read("max_payback", fields.positive_duration, default.max_payback_s),
-        hold_s=part.read("hold", fields.duration, default.hold_s),
-        cooldown_s=part.read("cooldown", fields.duration, default.cooldown_s),
-        where=part.read("where", fields.conditions(Line.MIGRATE_WHERE), ()),
+        min_saving=part.get("min_saving", default.min_saving),
+        min_saving_micro_usd=part.get("min_saving_usd", default.min_saving_micro_usd),
+        max_payback_s=part.get("max_payback", default.max_payback_s),
+        hold_s=part.get("hold", default.hold_s),
+        cooldown_s=part.get("cooldown", default.cooldown_s),
+        where=part.get("where", ()),
     )
 
 
@@ -179,13 +251,11 @@ def _verify(top: Section) -> Verify:
     part = top.section("verify")
     if part is None:
         return Verify()
-    part.only(("profile", "min_speed", "on_inconclusive"))
     default = Verify()
-    verdicts = fields.choice(OnInconclusive)
     return Verify(
-        profile=part.read("profile", fields.choice(PROFILES), default.profile),
-        min_speed=part.read("min_speed", fields.share, default.min_speed),
-        on_inconclusive=part.read("on_inconclusive", verdicts, default.on_inconclusive),
+        profile=part.get("profile", default.profile),
+        min_speed=part.get("min_speed", default.min_speed),
+        on_inconclusive=part.get("on_inconclusive", default.on_inconclusive),
     )
 
 
@@ -193,52 +263,9 @@ def _limits(top: Section) -> Limits:
     part = top.section("limits")
     if part is None:
         return Limits()
-    part.only(("migrations_per_job_per_day", "concurrent_migrations", "max_usd_per_hour"))
     default = Limits()
     return Limits(
-        migrations_per_job_per_day=part.read(
-            "migrations_per_job_per_day", _count, default.migrations_per_job_per_day
-        ),
-        concurrent_migrations=part.read("concurrent_migrations", _count, default.concurrent_migrations),
-        max_micro_usd_per_hour=part.read(
-            "max_usd_per_hour", fields.positive_money, default.max_micro_usd_per_hour
-        ),
+        migrations_per_job_per_day=part.get("migrations_per_job_per_day", default.migrations_per_job_per_day),
+        concurrent_migrations=part.get("concurrent_migrations", default.concurrent_migrations),
+        max_micro_usd_per_hour=part.get("max_usd_per_hour", default.max_micro_usd_per_hour),
     )
-
-
-def _count(node: Node) -> int | None:
-    count = node.as_int(0)
-    if count == 0:
-        raise node.fail(f"{node.name}: 0 would forbid every move", "write migrate: never")
-    return count
-
-
-# --- Read for their own mistakes, then refused -------------------------------------------------------------
-
-
-def _budget(top: Section) -> None:
-    part = top.section("budget")
-    if part is None:
-        return
-    part.only(("run_usd", "epoch_usd", "hour_usd", "month_usd", "at_80_percent"))
-    for key in ("run_usd", "epoch_usd", "hour_usd", "month_usd"):
-        part.read(key, fields.money, 0)
-    part.read("at_80_percent", Node.as_str, "")
-
-
-_READINGS: Final = re.compile(r"[1-9]\d{0,3} readings?")
-
-
-def _hold(node: Node) -> None:
-    if not _READINGS.fullmatch(node.as_str()):
-        fields.duration(node)
-
-
-def _stop(top: Section) -> None:
-    part = top.section("stop")
-    if part is None:
-        return
-    part.only(("when", "nan_loss", "hold"))
-    part.read("when", fields.several(Node.as_str), ())
-    part.read("nan_loss", Node.as_bool, False)
-    part.read("hold", _hold, None)

@@ -1,6 +1,7 @@
 """Which policy speaks for a job.
 
-    the job names one                        that one, whatever its match and mode
+    the job names one                        that one, whatever its match and mode; whether the submitter may
+                                             name it is asked once, when the job comes (`refuse_name`)
     acting policies that match               the highest precedence; a tie is an error
     `default`, if it acts
     observing policies that match            the highest precedence; of several, the one that decided for the job
@@ -89,6 +90,17 @@ def select(policies: Iterable[Policy], spec: JobSpec, project_id: str, former: s
     raise NotFound(
         f"no policy speaks for job {spec.name}: none matches, and there is none named {DEFAULT_NAME}; "
         "name one in the job file (policy: NAME), or widen a match"
+    )
+
+
+def refuse_name(policy: Policy, role: str) -> str | None:
+    """Why a job of somebody with that role may not name a policy; None when it may."""
+    if policy.selectable_by is None or role in policy.selectable_by:
+        return None
+    who = " and ".join(policy.selectable_by) or "nobody"
+    return (
+        f"policy: {policy.name} may be chosen by {who}, and your role is {role}; "
+        "leave policy out, and what matches the job decides"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import ValidatorFunctionWrapHandler, WrapValidator
 
-from broker.core.errors import Conflict, SpecError, UsageError
+from broker.core.errors import AuthError, Conflict, SpecError, UsageError
 from broker.core.model import Decision, DecisionKind, Event, Job, JobState
 from broker.core.plain import to_plain
 from broker.core.spec import JobSpec
@@ -20,6 +20,7 @@ from broker.jobs import submit
 from broker.jobs.ledger import Bill
 from broker.jobs.spec import check_spec
 from broker.policy.load import PolicySet
+from broker.policy.select import refuse_name
 from broker.serve import files
 from broker.serve.auth import Broker, Engineer, Principal, Viewer
 from broker.serve.numbers import Number
@@ -95,7 +96,7 @@ def create_job(
     with broker.store.write() as tx:
         known = tx.job_by_key(engineer.project_id, idempotency_key)
         if known is None:
-            _check_policy(spec, engineer.project_id, broker.policies)
+            _check_policy(spec, engineer, broker.policies)
         job = submit.submit(
             tx,
             broker.ids,
@@ -114,7 +115,7 @@ def create_job(
 @router.post("/jobs/check", tags=["jobs"])
 async def check_job(wanted: Wanted, viewer: Viewer, broker: Broker) -> Decision:
     """What the job's policy would answer now, with every offer it weighs. Records nothing."""
-    _check_policy(wanted.spec, viewer.project_id, broker.policies)
+    _check_policy(wanted.spec, viewer, broker.policies)
     return broker.preview(check_spec(wanted.spec), viewer.project_id)
 
 
@@ -227,18 +228,23 @@ def ledger(
     return Listing(at_ms=broker.clock.now_ms(), items=bills(broker, segments))
 
 
-def _check_policy(spec: JobSpec, project_id: str, policies: PolicySet) -> None:
+def _check_policy(spec: JobSpec, caller: Principal, policies: PolicySet) -> None:
     """A job for which no policy speaks, or two, would wait until somebody mends a file.
+
+    Whether it may name its policy is asked here alone: a job that was taken in keeps it, whatever the file says later.
 
     Raises:
         SpecError: it names a policy that is not there.
+        AuthError: it names one that the caller's role may not choose.
         NotFound, PolicyError: see `broker.policy.select`.
     """
     if spec.policy is not None and spec.policy not in policies.policies:
         known = sorted(policies.policies)
         hint = did_you_mean(spec.policy, known) or f"policies are {', '.join(known) or '(none)'}"
         raise SpecError(f"policy: there is no policy named {spec.policy}", hint=hint)
-    policies.select(spec, project_id)
+    if spec.policy is not None and (refused := refuse_name(policies.get(spec.policy), caller.role)):
+        raise AuthError(refused)
+    policies.select(spec, caller.project_id)
 
 
 def _find(tx: Tx, viewer: Principal, name: str) -> Job:

@@ -21,6 +21,12 @@ def of(language: str) -> list[Block]:
     return [block for block in ALL if block.language == language]
 
 
+def file_name(block: Block) -> str:
+    """Of a policy or of defaults whose name matters, as its first line says; else empty."""
+    first = block.text.splitlines()[0]
+    return first.removeprefix("# ") if first.startswith("# ") and first.endswith(".yaml") else ""
+
+
 @pytest.mark.parametrize("block", of("toml"), ids=str)
 def test_settings(block: Block, tmp_path: Path) -> None:
     settings = Settings.parse(block.text, str(block), tmp_path)
@@ -36,8 +42,11 @@ def test_jobs_and_policies(block: Block, tmp_path: Path) -> None:
         (tmp_path / "nights.yaml").write_text(policy_text("nights"))
         (tmp_path / "nights.test.yaml").write_text(block.text)
         assert read_cases(tmp_path / "nights.test.yaml")[1] == []
-    elif block.text.startswith("policy:"):
-        assert mistakes(block.text, str(block)) == []
+    elif file_name(block) or block.text.startswith("policy:"):
+        for other in of("yaml"):  # what the page's policies may extend
+            if other.page == block.page and file_name(other).endswith(".defaults.yaml"):
+                (tmp_path / file_name(other)).write_text(other.text)
+        assert mistakes(block.text, str(tmp_path / (file_name(block) or "p.yaml"))) == []
     else:
         for script in ("train.py", "count.py", "requirements.txt"):
             (tmp_path / script).touch()

@@ -26,7 +26,8 @@ def text(folder: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_what_is_told_of_a_broken_policy(name: str) -> None:
+def test_what_is_told_of_a_broken_policy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(BROKEN / "policies")  # what is extended is looked for beside the file
     errors = mistakes(text("policies", name), f"{name}.yaml")
     assert "\n\n".join(str(error) for error in errors) + "\n" == expected("policies", name)
 

@@ -2,21 +2,22 @@
 
 from pathlib import Path
 
-from broker.policy.diagnose import as_json, as_text, check, check_file
+from broker.policy.diagnose import check, check_file, mistakes_as_json
 
 
 def test_a_folder_with_mistakes(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("policy: a\nmode: off\nplace: {order: [spot, spt]}\n")
     (tmp_path / "b.yaml").write_text("policy: same\n")
     (tmp_path / "c.yaml").write_text("policy: same\n")
-    errors = check([tmp_path, tmp_path / "b.yaml", tmp_path / "gone.yaml"])
+    checked = check([tmp_path, tmp_path / "b.yaml", tmp_path / "gone.yaml"])
+    errors = checked.errors
     assert [e.message for e in errors] == [
         "mode: 'off' is not one of observe, act",
         "place.order[1]: 'spt' is not one of owned, spot, on_demand, reserved",
         f"{tmp_path}/c.yaml: the name same is taken by {tmp_path}/b.yaml",
         f"cannot read {tmp_path}/gone.yaml: No such file or directory",
     ]
-    assert as_json(errors)[1] == {
+    assert mistakes_as_json(errors)[1] == {
         "code": "policy_file",
         "message": "place.order[1]: 'spt' is not one of owned, spot, on_demand, reserved",
         "file": f"{tmp_path}/a.yaml",
@@ -24,22 +25,35 @@ def test_a_folder_with_mistakes(tmp_path: Path) -> None:
         "column": 23,
         "hint": "did you mean spot?",
     }
-    assert as_json(errors)[2]["line"] is None
-    assert as_text(errors).endswith("\n\n4 mistakes\n")
-
-
-def test_text_of_one_mistake(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("policy: a\nmod: act\n")
-    assert as_text(check_file(path)) == (
-        f"{path}:2:1: unknown key mod\n    mod: act\n    ^\nhint: did you mean mode?\n\n1 mistake\n"
-    )
+    assert mistakes_as_json(errors)[2]["line"] is None
+    assert checked.count == "4 policies, 4 mistakes"
 
 
 def test_no_mistakes(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("policy: a\n")
-    assert as_text(check([tmp_path])) == "no mistakes\n"
+    path = tmp_path / "a.yaml"
+    path.write_text("policy: a\n")
+    assert check([tmp_path]).errors == ()
+    assert check([path]).count == "1 policy, 0 mistakes"
+    assert check_file(path) == []
+
+
+def test_defaults_are_checked_with_the_folder_and_are_no_policies(tmp_path: Path) -> None:
+    (tmp_path / "a.defaults.yaml").write_text("mode: act\n")
+    (tmp_path / "b.defaults.yaml").write_text("mode: off\n")
+    (tmp_path / "p.yaml").write_text("policy: p\nextends: a.defaults.yaml\n")
+    checked = check([tmp_path])
+    assert [e.message for e in checked.errors] == ["mode: 'off' is not one of observe, act"]
+    assert checked.count == "1 policy, 2 files of defaults, 1 mistake"
+
+
+def test_policies_that_tie_are_told_after_all_else(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(f"policy: {name}\nmode: act\n")
+    (error,) = check([tmp_path]).errors
+    assert error.message.startswith(f"{tmp_path}/b.yaml: b matches the same jobs as a ({tmp_path}/a.yaml)")
 
 
 def test_an_empty_folder_is_a_mistake(tmp_path: Path) -> None:
-    assert [e.message for e in check([tmp_path])] == [f"{tmp_path}: no policy files (*.yaml) in this folder"]
+    assert [e.message for e in check([tmp_path]).errors] == [
+        f"{tmp_path}: no policy files (*.yaml) in this folder"
+    ]

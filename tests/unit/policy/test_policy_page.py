@@ -1,19 +1,21 @@
 """The page about policy files says what the reader does."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from broker.core.errors import PolicyError
 from broker.core.yaml_text import parse
 from broker.policy.load import load_policy, mistakes
-from broker.policy.sections import read_policy
+from broker.policy.section import Key, Table
+from broker.policy.sections import KEYS, read_policy
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "policy-file.md").read_text()
 ROWS = re.findall(r"^\| `([a-z_.]+)` \| ?(.*?) ?\| ", PAGE, re.MULTILINE)
 
 
 def test_the_example_loads() -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    example, *_ = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     assert load_policy(example, "example.yaml").name == "ride-the-spot"
 
 
@@ -41,6 +43,20 @@ def test_every_key_has_its_row_and_every_row_its_key() -> None:
     assert rows == known - (set(sections) - {"migrate"})
 
 
+def _table(keys: Table, path: str = "") -> Iterator[tuple[str, Key]]:
+    for name, key in keys.items():
+        if key.kind is not None:
+            yield f"{path}{name}", key
+        yield from _table(key.inside, f"{path}{name}.")
+
+
+def test_the_rows_are_those_of_the_table_that_the_reader_goes_by() -> None:
+    rows = [
+        f"| `{name}` | {key.default} | {key.meaning} |".replace("|  |", "| |") for name, key in _table(KEYS)
+    ]
+    assert re.findall(r"^\| `[a-z_.]+` \|.*$", PAGE, re.MULTILINE) == rows
+
+
 def test_what_the_page_calls_not_supported_yet_is_refused_as_such() -> None:
     (line,) = re.findall(r"^Not supported yet.*", PAGE, re.MULTILINE)
     names = re.findall(r"`(\w+)`", line)
@@ -60,6 +76,15 @@ def test_the_defaults_on_the_page_are_the_readers() -> None:
         written, errors = read_policy(parse(text, "p.yaml", PolicyError), "p.yaml", bare.sha256)
         assert errors == [], key
         assert written == bare, key
+
+
+def test_the_example_of_extends_does_what_the_page_says(tmp_path: Path) -> None:
+    for text in re.findall(r"```yaml\n(# .*?)```", PAGE, re.DOTALL):
+        (tmp_path / text.splitlines()[0].removeprefix("# ")).write_text(text)
+    file = tmp_path / "nights.yaml"
+    policy = load_policy(file.read_text(), str(file))
+    assert (policy.migrate.min_saving, policy.migrate.hold_s) == (0.2, 1800)
+    assert policy.candidates.regions_deny == ("cn-*",)
 
 
 def test_the_mistake_on_the_page_is_told_like_that() -> None:

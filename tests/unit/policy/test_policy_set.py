@@ -149,7 +149,7 @@ def test_bytes_that_are_no_text(folder: Path) -> None:
     assert policies.get("a").precedence == 1
     (folder / "a.yaml").write_bytes(b"#" * 300_000)
     policies.reload()
-    assert "it is longer than 262144 bytes" in messages(policies)[0]
+    assert "it is longer than 65536 bytes" in messages(policies)[0]
 
 
 TIED = "mode: act\nmatch: {team: [nlp, vision], labels: {tier: gold}}\nprecedence: 7\n"

@@ -136,6 +136,28 @@ def test_submission_happens_once_for_a_key(bench):
     assert bench.client.post("/api/v1/jobs", json=SUBMIT, headers=engineer).status_code == 422
 
 
+def test_a_policy_may_be_named_by_the_roles_that_it_lists_and_a_job_taken_in_keeps_it(bench):
+    file = bench.services.policies.folder / "night.yaml"
+    file.write_text("policy: night\nselectable_by: [author, operator]\n")
+    bench.services.policies.reload()
+    named = {"spec": to_plain(replace(SPEC, policy="night"))}
+    for role, path in (("engineer", "/jobs"), ("engineer", "/jobs/check"), ("viewer", "/jobs/check")):
+        answer = call(bench, "POST", path, named, bench.token(role, f"{role} at {path}"))
+        assert (answer.status_code, answer.json()["code"]) == (403, "auth")
+        assert answer.json()["detail"] == (
+            f"policy: night may be chosen by author and operator, and your role is {role}; "
+            "leave policy out, and what matches the job decides"
+        )
+    author = bench.token("author")
+    job_id = call(bench, "POST", "/jobs", named, author).json()["id"]
+    file.write_text("policy: night\nselectable_by: []\n")
+    bench.services.policies.reload()
+    assert call(bench, "POST", "/jobs/check", named, author).status_code == 403
+    with bench.store.read() as tx:
+        job = tx.job(job_id)
+    assert bench.services.policies.select(job.spec, job.project_id).name == "night"
+
+
 def test_a_job_with_a_source_needs_its_upload(bench):
     engineer = bench.token("engineer")
     spec = to_plain(SPEC) | {"source": {"sha256": "0" * 64, "size_bytes": 3}}
