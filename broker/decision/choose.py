@@ -52,6 +52,14 @@ class Field:
     candidates: tuple[Candidate, ...]
     refused: tuple[tuple[Quote, Refusal], ...]
 
+    def without_spot(self, why: str) -> "Field":
+        """The same, with every spot candidate refused."""
+        spot = [c for c in self.candidates if c.quote.offer.market is Market.SPOT]
+        refused = [(candidate.quote, Refusal(Stage.OBJECTIVE, why)) for candidate in spot]
+        rest = tuple(c for c in self.candidates if c.quote.offer.market is not Market.SPOT)
+        by_stage = sorted((*refused, *self.refused), key=lambda pair: -pair[1].stage)
+        return Field(rest, tuple(by_stage))
+
     def alternatives(self, now_ms: int) -> tuple[Alternative, ...]:
         """The five best, then what was refused, at most twenty together."""
         best = [as_alternative(candidate, now_ms) for candidate in self.candidates[:BEST_SHOWN]]
@@ -98,20 +106,23 @@ def survey(situation: Situation) -> Field:
     return Field(tuple(sorted(candidates, key=lambda c: c.order)), tuple(refused))
 
 
-def choose_place(situation: Situation, field: Field) -> tuple[Candidate | None, tuple[Reason, ...]]:
-    """The start: the first market of `place.order` with a candidate that the objective can live with.
+def by_preference(situation: Situation, field: Field) -> tuple[Candidate, ...]:
+    """Candidates in time, the one to start on first: by `place.order`, then by cost.
 
     Fresh prices come before degraded ones, and the pool that has just lost the job comes last of all.
     """
-    lost = situation.subject.lost.offer.pool if situation.subject.lost else None
-    tiers = sorted({_tier(candidate, lost) for candidate in field.candidates})
-    for tier in tiers:
-        group = [c for c in field.candidates if _tier(c, lost) == tier and not c.late]
-        for market in situation.policy.place.order:
-            best = next((c for c in group if c.quote.offer.market is market), None)
-            if best is not None:
-                return best, _walk(situation, field, market)
-    # Late everywhere: then as little late as can be.
+    lost, order = _lost_pool(situation), situation.policy.place.order
+    in_time = (candidate for candidate in field.candidates if not candidate.late)
+    return tuple(sorted(in_time, key=lambda c: (_tier(c, lost), order.index(c.quote.offer.market), c.order)))
+
+
+def choose_place(
+    situation: Situation, field: Field, wanted: Candidate | None
+) -> tuple[Candidate | None, tuple[Reason, ...]]:
+    """Where the job starts: on what the objective wants; where nothing is in time, on what is late by least."""
+    if wanted is not None:
+        return wanted, _walk(situation, field, wanted.quote.offer.market)
+    lost = _lost_pool(situation)
     soonest = min(field.candidates, key=lambda c: (_tier(c, lost), c.cost.seconds, *c.order), default=None)
     if soonest is None:
         return None, ()
@@ -215,6 +226,10 @@ def _why_not(field: Field, market: Market, found: list[Candidate]) -> str:
         return next((c.late for c in found if c.late), "only past prices or the pool that was just lost")
     nearest = next((refusal.why for quote, refusal in field.refused if quote.offer.market is market), "")
     return nearest or "nothing on offer"
+
+
+def _lost_pool(situation: Situation) -> str | None:
+    return situation.subject.lost.offer.pool if situation.subject.lost else None
 
 
 def _tier(candidate: Candidate, lost_pool: str | None) -> tuple[bool, bool]:

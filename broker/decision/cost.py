@@ -40,6 +40,7 @@ class Work:
         steps_per_s: Measured by GPU SKU; with `steps` it beats any ratio of speeds.
         known: Whether the job reported enough to tell; otherwise it is a guess.
         detail: In words, for the decision's reasons.
+        done_s: Training seconds done, at the same speed.
     """
 
     seconds: float
@@ -48,6 +49,7 @@ class Work:
     steps_per_s: Mapping[str, float]
     known: bool
     detail: str
+    done_s: float = 0.0
 
     def seconds_on(self, offer: Offer, spec: JobSpec) -> float:
         """Training seconds left on that offer, start-up not included."""
@@ -106,7 +108,8 @@ def remaining_work(subject: Subject, now_ms: int) -> Work:
         if rate > 0:
             seconds = steps / rate
             words = f"{steps} steps left, {format_duration(seconds)} at {rate:.3g} steps/s"
-            return Work(seconds, reference, steps, subject.measured_steps_per_s, True, words)
+            done_s = _steps_in_all(subject) / rate - seconds
+            return Work(seconds, reference, steps, subject.measured_steps_per_s, True, words, done_s)
     trained_s = _trained_s(subject, placement, now_ms)
     seconds = max(LINDY_MIN_S, trained_s)
     told = (
@@ -119,7 +122,7 @@ def remaining_work(subject: Subject, now_ms: int) -> Work:
         f"({format_duration(trained_s)}), an hour at least: {format_duration(seconds)}"
     )
     reference = speed_tflops(placement.offer, subject.job.spec) if placement else _slowest_asked_for(subject)
-    return Work(seconds, reference, steps, subject.measured_steps_per_s, False, words)
+    return Work(seconds, reference, steps, subject.measured_steps_per_s, False, words, trained_s)
 
 
 def repeat_s(subject: Subject) -> float:
@@ -161,6 +164,11 @@ def _steps_left(subject: Subject) -> int | None:
     else:
         done = (job.commit.step or 0) if job.commit else 0
     return max(0, job.progress.total_steps - done)
+
+
+def _steps_in_all(subject: Subject) -> int:
+    progress = subject.job.progress
+    return (progress.total_steps or 0) if progress else 0
 
 
 def _measured_rate(subject: Subject, placement: Placement | None) -> tuple[float, float]:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from broker.core.model import Reason
 from broker.core.money import format_usd
-from broker.core.offer import Market, Quote
+from broker.core.offer import Quote
 from broker.core.time import HOUR_S, format_duration
 from broker.decision.choose import Candidate, Field
 from broker.decision.cost import finish_running
 from broker.decision.fit import refuse_quote
-from broker.decision.risk import life_s, spot_fits
+from broker.decision.risk import life_s
 from broker.decision.situation import Here, Situation, evaluate
 from broker.decision.words import more_words, offer_words, share_words
 from broker.policy.facts import here_facts, offer_facts, saving_facts
@@ -84,20 +84,6 @@ def best_wish(situation: Situation, here: Here, field: Field) -> Wish | None:
             return wish
         cheapest = cheapest or wish
     return cheapest
-
-
-def rescue(situation: Situation, here: Here, field: Field) -> Candidate | None:
-    """The candidate that keeps a deadline which spot no longer keeps safely, or None.
-
-    On spot with the slack used up, one interruption more misses the deadline. The cheapest place that the cloud
-    does not interrupt takes the job over while it is still in time. A job that is all but done stays.
-    """
-    left_s, start_up_s = situation.left_s, situation.landing.start_up_s
-    if left_s is None or here.quote.offer.market is not Market.SPOT:
-        return None
-    if spot_fits(here.work_s, start_up_s, left_s) or here.work_s <= 2 * start_up_s:
-        return None
-    return next((c for c in field.candidates if c.quote.offer.market is not Market.SPOT and not c.late), None)
 
 
 def saving(situation: Situation, here: Here, candidate: Candidate) -> Saving:

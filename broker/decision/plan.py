@@ -1,7 +1,8 @@
 """A policy's answer for one job at one moment. Pure: the same arguments give the same decision.
 
 no place, landing under way     STAY   with the reason
-no place, none under way        PLACE  the first obtainable market that the objective can live with
+no place, none under way        PLACE  the first obtainable market that the objective can live with, or
+                                STAY   while the objective waits for spot
 trains, landing under way       STAY
 trains, a deadline is slipping  MOVE   to where the cloud does not interrupt; money has no say
 trains, moving pays             MOVE   once every veto is silent and the hold is over
@@ -11,12 +12,12 @@ otherwise                       STAY   and says which line did not hold
 from dataclasses import dataclass, replace
 
 from broker.core.model import Alternative, Decision, DecisionKind, Reason
-from broker.core.time import format_duration
 from broker.decision.choose import Candidate, Field, as_alternative, choose_place, survey
 from broker.decision.hold import advance, hold_reason
 from broker.decision.limits import move_limits
-from broker.decision.moving import Wish, best_wish, may_move, rescue, saving
+from broker.decision.moving import Wish, best_wish, may_move, saving
 from broker.decision.situation import Here, Situation
+from broker.decision.strategy_ask import Verdict, ask
 from broker.decision.subject import Hold, Subject, World
 from broker.decision.words import move_summary, nothing_found, offer_words, place_summary, stay_summary
 from broker.policy.schema import Mode, Policy
@@ -108,7 +109,10 @@ class _Desk:
 
 def _place(desk: _Desk, field: Field) -> Decision:
     situation = desk.situation
-    candidate, reasons = choose_place(situation, field)
+    verdict = ask(situation, field)
+    if verdict.waits:
+        return desk.stay((_objective(situation, verdict, holds=False),))
+    candidate, reasons = choose_place(situation, field, verdict.candidate)
     if candidate is None:
         return desk.stay((Reason("an offer that fits", False, nothing_found(field)),))
     if candidate.degraded:
@@ -118,6 +122,8 @@ def _place(desk: _Desk, field: Field) -> Decision:
             f"{candidate.degraded}; a job without a place does not wait for a newer one",
         )
         reasons = (*reasons, degraded)
+    if verdict.why:
+        reasons = (*reasons, _objective(situation, verdict))
     lost = situation.subject.lost
     if lost is not None and candidate.quote.offer.pool == lost.offer.pool:
         reasons = (*reasons, Reason("another pool than the lost one", False, "no other would do"))
@@ -131,13 +137,19 @@ def _move_or_stay(desk: _Desk, field: Field) -> tuple[Decision, Hold | None]:
     if here is None or not all(reason.holds for reason in gates):
         # An answer that is no move breaks the hold.
         return desk.stay(gates), None
-    slipping = _keep_deadline(desk, here, field, gates)
+    verdict = ask(situation, field)
+    slipping = _keep_deadline(desk, here, verdict, gates)
     if slipping is not None:
         return slipping, None
+    gates, field = _without_forbidden(situation, verdict, gates, field)
+    desk = replace(desk, alternatives=field.alternatives(situation.now_ms))
     wish = best_wish(situation, here, field)
     if wish is None:
-        return desk.stay((*gates, Reason("another offer that fits", False, nothing_found(field)))), None
+        nothing = Reason("another offer that fits", False, nothing_found(field))
+        return desk.stay((*gates, nothing)), None
     reasons = (*gates, *wish.reasons)
+    if verdict.allows(wish.candidate):
+        reasons = (*gates, _objective(situation, verdict), *wish.reasons)
     if not wish.stands:
         return desk.stay(reasons, wish), None
     # Cooldown and limits do not break a hold: the wish stands, it only may not be granted yet.
@@ -149,18 +161,32 @@ def _move_or_stay(desk: _Desk, field: Field) -> tuple[Decision, Hold | None]:
     return desk.move(here, wish.candidate, wish.saving.share, reasons, hold), hold
 
 
-def _keep_deadline(desk: _Desk, here: Here, field: Field, gates: tuple[Reason, ...]) -> Decision | None:
-    """The safety net of `cheapest_by_deadline`, or None when it is not needed or not to be had."""
-    situation = desk.situation
-    candidate = rescue(situation, here, field)
-    bounds = move_limits(situation, by_choice=False)
-    if candidate is None or not all(reason.holds for reason in bounds):
+def _without_forbidden(
+    situation: Situation, verdict: Verdict, gates: tuple[Reason, ...], field: Field
+) -> tuple[tuple[Reason, ...], Field]:
+    """Without spot while the objective keeps the job on a steady place; the line that says so, where it matters."""
+    if not verdict.forbids_spot:
+        return gates, field
+    narrowed = field.without_spot(verdict.why)
+    if field.candidates and not narrowed.candidates:
+        gates = (*gates, _objective(situation, verdict, holds=False))
+    return gates, narrowed
+
+
+def _keep_deadline(desk: _Desk, here: Here, verdict: Verdict, gates: tuple[Reason, ...]) -> Decision | None:
+    """The safety net of `cheapest_by_deadline`, or None when it is not needed or not to be had.
+
+    A job that is all but done stays.
+    """
+    situation, candidate = desk.situation, verdict.candidate
+    if candidate is None or not verdict.saves_deadline or here.work_s <= 2 * situation.landing.start_up_s:
         return None
-    line = Reason(
-        "objective: cheapest_by_deadline",
-        True,
-        f"{format_duration(here.work_s)} of work and {format_duration(situation.left_s or 0)} to the deadline: "
-        "another interruption of spot would miss it",
-    )
+    bounds = move_limits(situation, by_choice=False)
+    if not all(reason.holds for reason in bounds):
+        return None
     share = saving(situation, here, candidate).share
-    return desk.move(here, candidate, share, (*gates, line, *bounds), None)
+    return desk.move(here, candidate, share, (*gates, _objective(situation, verdict), *bounds), None)
+
+
+def _objective(situation: Situation, verdict: Verdict, holds: bool = True) -> Reason:
+    return Reason(f"objective: {situation.policy.objective}", holds, verdict.why)
