@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from broker.cli import policy_new, policy_test
+from broker.cli import backtest, policy_new, policy_test
 from broker.cli.output import AsJson, say, show_json
 from broker.core.errors import UsageError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 policy_test.register(app)
 policy_new.register(app)
+backtest.register(app)
 
 
 def register(parent: typer.Typer) -> None:
