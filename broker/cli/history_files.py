@@ -93,7 +93,7 @@ def import_(
     Every row is looked at before the first is written. Rows that are wrong are told with their number, from 1, and exit is 2.
     Again is no harm: what is known already says nothing new. Ends on Ctrl-C between two batches; what is in is in.
     """
-    from broker.market.bands import doubt_price
+    from broker.market.bands import outside_band
     from broker.settings import CLOUDS
     from broker.store.past import Added, PastStore
     from broker.store.past_files import read
@@ -108,8 +108,8 @@ def import_(
     def to_quote(row: Any) -> Quote:
         quote = quote_of(row, now_ms, observed, CLOUDS)
         # Bills are computed from the history: what the market would doubt in a poll gets in by no other door either.
-        if doubt := doubt_price(quote.offer, quote.price_micro_usd_h, None):
-            raise ValueError(doubt)
+        if outside := outside_band(quote.offer, quote.price_micro_usd_h):
+            raise ValueError(outside)
         return quote
 
     rows, bad = _count_bad(source, to_quote)

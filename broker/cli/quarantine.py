@@ -6,6 +6,7 @@ import typer
 
 from broker.cli.output import AsJson, ago, rate, say, show_json, show_table
 from broker.core.errors import UsageError
+from broker.core.time import format_duration
 
 _Offer = Annotated[str, typer.Argument(help="As `broker quarantine list` shows it.")]
 _Price = Annotated[
@@ -30,8 +31,8 @@ def list_(
 ) -> None:
     """What is doubted now, with the reason, oldest first.
 
-    HOLDS is the price that is used meanwhile. TIMES: polls in a row that have said so, and how many it takes to be believed;
-    without that number repetition proves nothing.
+    HOLDS is the price that is used meanwhile. STAYED: for how long the reading has stayed, and how long it takes to be believed;
+    `never` when no time proves anything. TIMES: polls in a row that have read it.
     """
     from broker.cli.client import Client
 
@@ -41,7 +42,7 @@ def list_(
         show_json(answer)
         return
     show_table(
-        ("OFFER", "READS", "HOLDS", "FIRST", "LAST", "TIMES", "SOURCE", "REASON"),
+        ("OFFER", "READS", "HOLDS", "FIRST", "LAST", "TIMES", "STAYED", "SOURCE", "REASON"),
         (
             (
                 item["key"],
@@ -49,7 +50,8 @@ def list_(
                 rate(item["price_micro_usd_h"]),
                 ago(item["first_seen_ms"], answer["at_ms"]),
                 ago(item["last_seen_ms"], answer["at_ms"]),
-                _times(item["times_seen"], item["polls_needed"]),
+                item["times_seen"],
+                _stayed(item["held_s"], item["needed_s"]),
                 item["source"],
                 item["reason"],
             )
@@ -59,8 +61,8 @@ def list_(
     )
 
 
-def _times(seen: int, needed: int | None) -> str:
-    return str(seen) if needed is None else f"{seen} of {needed}"
+def _stayed(held_s: int, needed_s: int | None) -> str:
+    return "never" if needed_s is None else f"{format_duration(held_s)} of {format_duration(needed_s)}"
 
 
 def confirm(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> None:
@@ -82,9 +84,8 @@ def confirm(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> Non
 
 
 def drop(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> None:
-    """Forget the newest reading of OFFER; it is doubted again when it comes again. Needs the role operator.
-
-    Refused with exit 6 where the price now is believed with reserve: without the reading it would be settled.
+    """Forget the newest reading of OFFER; it is doubted again when it comes again, as if for the first time. Needs the role
+    operator.
     """
     from broker.cli.client import Client
 

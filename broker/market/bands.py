@@ -2,7 +2,7 @@
 
 For each SKU the cheapest and the dearest usual on-demand price of one GPU with its share of the machine, list
 prices of 2025 and 2026 over the hyperscalers' regions and the GPU clouds; single-GPU machines with many CPUs are
-inside. They need no care: a price outside is only doubted until a second poll confirms it.
+inside. A price outside waits for a person or a second source, however often it is read: a wrong unit stays wrong.
 """
 
 from broker.core.gpu import GPUS
@@ -44,29 +44,36 @@ _SPOT_STEP = 6.0
 _ON_DEMAND_STEP = 3.0
 
 
-def doubt_price(offer: Offer, price_micro_usd_h: int, last_micro_usd_h: int | None) -> str:
-    """Why a price looks wrong for its GPU, or beside the last one; empty when it does not.
+def outside_band(offer: Offer, price_micro_usd_h: int, last_micro_usd_h: int | None = None) -> str:
+    """Why that GPU cannot cost as much, or as little; empty when it can.
 
     Owned capacity costs what its owner says.
     """
     if offer.market is Market.OWNED:
         return ""
-    spot = offer.market is Market.SPOT
-    low, high = _band_micro_usd_h(offer, _SPOT_REACH if spot else _ON_DEMAND_REACH)
+    low, high = _band_micro_usd_h(offer)
     # What was outside before has been confirmed there.
     was_outside = last_micro_usd_h is not None and not low <= last_micro_usd_h <= high
-    if not was_outside and not low <= price_micro_usd_h <= high:
-        return (
-            f"{format_usd(price_micro_usd_h)}/h is outside what {offer.gpus} x {offer.gpu} {offer.market} can cost, "
-            f"{format_usd(low)} to {format_usd(high)}"
-        )
-    step = _SPOT_STEP if spot else _ON_DEMAND_STEP
-    if last_micro_usd_h is not None and not 1 / step <= price_micro_usd_h / last_micro_usd_h <= step:
-        return f"jumped from {format_usd(last_micro_usd_h)}/h to {format_usd(price_micro_usd_h)}/h between two polls"
-    return ""
+    if was_outside or low <= price_micro_usd_h <= high:
+        return ""
+    return (
+        f"{format_usd(price_micro_usd_h)}/h is outside what {offer.gpus} x {offer.gpu} {offer.market} can cost, "
+        f"{format_usd(low)} to {format_usd(high)}"
+    )
 
 
-def _band_micro_usd_h(offer: Offer, reach: tuple[float, float]) -> tuple[int, int]:
+def jump(offer: Offer, price_micro_usd_h: int, last_micro_usd_h: int) -> str:
+    """Why a price looks wrong beside the last one; empty when it does not."""
+    step = _SPOT_STEP if offer.market is Market.SPOT else _ON_DEMAND_STEP
+    if offer.market is Market.OWNED or 1 / step <= price_micro_usd_h / last_micro_usd_h <= step:
+        return ""
+    return (
+        f"jumped from {format_usd(last_micro_usd_h)}/h to {format_usd(price_micro_usd_h)}/h between two polls"
+    )
+
+
+def _band_micro_usd_h(offer: Offer) -> tuple[int, int]:
     low, high = _ON_DEMAND_USD_H[offer.gpu]
+    reach = _SPOT_REACH if offer.market is Market.SPOT else _ON_DEMAND_REACH
     scale = offer.gpus * MICRO_PER_USD
     return round(low * reach[0] * scale), round(high * reach[1] * scale)

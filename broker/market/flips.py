@@ -14,6 +14,10 @@ LICENCE_MICRO_USD_PER_VCPU_H = {"azure": 46_000}
 _ROUNDED_MICRO_USD = 1_000
 # Spot prices are written with six decimals, of which the cheapest use four.
 _SAME_SHARE = 1e-3
+# No fall was ever false, and the real ones were of a fifth at most. Of the rises of spot, the real ones would have been
+# less than $0.020 a vCPU on demand, and the false ones that are not by the licence more than $0.045 (V100) or far away.
+_ORDINARY_FALL = 0.2005
+_ORDINARY_LICENCE = 0.5
 
 
 def has_two_meters(offer: Offer) -> bool:
@@ -46,3 +50,20 @@ def meter_flip(
     else:
         flips = False
     return 0 if not flips else 1 if price_micro_usd_h > base_micro_usd_h else -1
+
+
+def is_ordinary(
+    offer: Offer, base_micro_usd_h: int, price_micro_usd_h: int, on_demand_micro_usd_h: int | None
+) -> bool:
+    """Whether a change that is none between the two meters is one that prices of this list are known to make.
+
+    A fall of a fifth at most; on spot a rise, too, that is less than half of what the licence's share would be.
+    On-demand prices have never risen but falsely. Arguments as of `meter_flip`.
+    """
+    change = price_micro_usd_h / base_micro_usd_h - 1
+    if change < 0:
+        return change >= -_ORDINARY_FALL
+    licence = LICENCE_MICRO_USD_PER_VCPU_H.get(offer.cloud, 0) * offer.vcpus
+    if offer.market is not Market.SPOT or not licence or not on_demand_micro_usd_h:
+        return False
+    return change * on_demand_micro_usd_h < _ORDINARY_LICENCE * licence

@@ -26,24 +26,26 @@ class Taken:
 
 def take_in(history: HistoryStore, raws: Iterable[RawQuote], started_at_ms: int) -> Taken:
     """Judge a poll that began then, and keep what it says and what is doubted of it."""
-    doubted = history.quarantined()
-    sifted = sift(raws, started_at_ms, history.now(), pending_of(doubted))
-    changes = history.ingest(sifted.quotes)
-    entries = []
-    for key, doubt in sifted.doubts.items():
-        known = doubted.get(key)
-        is_news = known is None or (known.raw.price_text, known.reason) != (
-            doubt.raw.price_text,
-            doubt.reason,
-        )
-        if is_news:
-            log.warning("quote.quarantined", offer=key, price=doubt.raw.price_text, reason=doubt.reason)
-        # Some hundred offers have GPUs that we do not know, in every poll: once told is enough.
-        if is_news or doubt.reserve is not None:
-            entries.append(doubt.row(started_at_ms))
-    # After the prices: a change that has settled is never out of quarantine while the old price is the one that holds.
-    if entries or sifted.released:
-        history.keep_doubts(entries, sifted.released, started_at_ms)
+    # One transaction from what was known to what is known: a person who confirms or drops a reading does so before or
+    # after a poll, and is never undone by one that has read the doubts before.
+    with history.alone() as kept:
+        doubted = history.quarantined()
+        sifted = sift(raws, started_at_ms, history.now(), pending_of(doubted))
+        changes = kept.ingest(sifted.quotes)
+        entries = []
+        for key, doubt in sifted.doubts.items():
+            known = doubted.get(key)
+            is_news = known is None or (known.raw.price_text, known.reason) != (
+                doubt.raw.price_text,
+                doubt.reason,
+            )
+            if is_news:
+                log.warning("quote.quarantined", offer=key, price=doubt.raw.price_text, reason=doubt.reason)
+            # Some hundred offers have GPUs that we do not know, in every poll: once told is enough.
+            if is_news or doubt.wait is not None:
+                entries.append(doubt.row(started_at_ms))
+        if entries or sifted.released:
+            kept.keep_doubts(entries, sifted.released, started_at_ms)
     for key in sifted.released:
         log.info("quote.released", offer=key)
     return Taken(sifted, changes)

@@ -1,9 +1,9 @@
 """Whether a price may be believed: from raw quotes of one whole poll to quotes and doubts. Pure.
 
 A price that cannot be one (no number, not positive, not dollars, unknown GPU) is doubted for as long as it is
-sold so. One that merely looks wrong (`broker.market.bands`) is doubted until a second poll or a second source says the
-same; the old price stays meanwhile, and ages. A list that may say one meter for another has rules of its own
-(`broker.market.settling`).
+sold so, and one that its GPU cannot cost (`broker.market.bands`) until a second source or a person says the same. One
+that merely looks wrong, beside the last one or on a list that may say one meter for another, is doubted until it has
+held for a while (`broker.market.settling`). The old price stays meanwhile, and ages.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,15 +14,15 @@ from broker.core.gpu import GPUS
 from broker.core.money import micro_usd
 from broker.core.offer import Market, Offer, Quote, RawQuote
 from broker.core.time import HOUR_S, MS, format_duration
-from broker.market.bands import doubt_price
+from broker.market.bands import jump, outside_band
 from broker.market.flips import has_two_meters
-from broker.market.settling import Pending, Reserve, reserve
+from broker.market.settling import SAME_SHARE, SHORT_MS, Pending, Wait, two_meters
 from broker.store.doubts import Quarantined
 
 # Clouds' clocks and ours may differ, and a price may start while we read; a day is an announcement.
 _AHEAD_MS = HOUR_S * MS
-_CONFIRMED_POLLS = 2
-_SAME_SHARE = 0.10
+# A spot price that has jumped goes on moving.
+_JUMPED_SAME_SHARE = 0.10
 # 2006-01-01: no price of a cloud is older; a date before it is a blank that some library has filled in.
 _FIRST_CLOUD_MS = 1_136_073_600_000
 _DIGITS_MAX = 6
@@ -30,35 +30,27 @@ _DIGITS_MAX = 6
 
 @dataclass(frozen=True)
 class Doubt:
-    """A reading that is kept and not used, or used with reserve.
+    """A reading that is kept and not used.
 
     Attributes:
         raw: As read.
         reason: Why, for people.
-        reserve: What is held against it; None when it is no price.
+        wait: What it waits for; None when it is no price.
         since_ms: Start of the first poll in a row that read this very price.
-        before_micro_usd_h: The price that held before without reserve, where one is believed with reserve.
-        quote: What it is believed as, when it counts as a price already and only moves nobody.
     """
 
     raw: RawQuote
     reason: str
-    reserve: Reserve | None = None
+    wait: Wait | None = None
     since_ms: int = 0
-    before_micro_usd_h: int | None = None
-    quote: Quote | None = None
 
     def row(self, observed_at_ms: int) -> Quarantined:
         """As it is kept, after a poll that began then."""
-        held = self.reserve
+        wait = self.wait
+        if wait is None:
+            return Quarantined(self.raw, self.reason, observed_at_ms, observed_at_ms, 1)
         return Quarantined(
-            self.raw,
-            self.reason,
-            self.since_ms if held else observed_at_ms,
-            observed_at_ms,
-            held.polls if held else 1,
-            held.polls_needed if held else None,
-            self.before_micro_usd_h,
+            self.raw, self.reason, self.since_ms, observed_at_ms, wait.times, wait.held_ms, wait.needed_ms
         )
 
 
@@ -68,7 +60,7 @@ class Sifted:
 
     Attributes:
         quotes: To believe; several of one offer when the cloud tells its history.
-        doubts: By offer key, of the newest reading of each offer; one may be among the quotes, with reserve.
+        doubts: By offer key, of the newest reading of each offer.
         released: Keys in quarantine before whose newest reading is believed now.
     """
 
@@ -113,10 +105,10 @@ def judge(
     if ahead_ms > _AHEAD_MS:
         return Doubt(raw, f"takes effect only in {format_duration(ahead_ms / MS)}")
     quote = Quote(raw.offer, price, min(effective_at_ms, observed_at_ms), observed_at_ms, raw.source)
-    held = _held(quote, last, pending, on_demand_micro_usd_h)
-    if held is None or second_source or _is_second_source(quote, pending):
+    wait = waits_for(quote, last, pending, on_demand_micro_usd_h)
+    if wait is None or second_source or _is_second_source(quote, pending):
         return quote
-    return Doubt(raw, held.reason, held, since_ms, held.before_micro_usd_h, quote if held.is_price else None)
+    return Doubt(raw, wait.reason, wait, since_ms)
 
 
 def sift(
@@ -146,14 +138,13 @@ def sift(
             _beside(newest.offer, on_demand, last),
             bool(older) and _is_said_elsewhere(newest, older),
         )
-        quote = verdict.quote if isinstance(verdict, Doubt) else verdict
-        if quote is not None:
-            quotes.append(
-                _current(quote, before, _since_ms(waiting, quote.price_micro_usd_h, observed_at_ms))
-            )
         if isinstance(verdict, Doubt):
-            doubts[key] = _still(verdict, waiting)
-        elif has_two_meters(verdict.offer):
+            doubts[key] = verdict
+            continue
+        quotes.append(
+            _current(verdict, before, _since_ms(waiting, verdict.price_micro_usd_h, observed_at_ms))
+        )
+        if has_two_meters(verdict.offer):
             on_demand[key] = verdict
     released = tuple(key for key in by_offer if key in pending and key not in doubts)
     return Sifted(tuple(quotes), doubts, released)
@@ -168,10 +159,10 @@ def pending_of(doubted: Mapping[str, Quarantined]) -> dict[str, Pending]:
             price if isinstance(price, int) else 0,
             entry.last_seen_ms,
             entry.times_seen,
-            entry.polls_needed is not None,
+            entry.held_ms,
+            entry.needed_ms is not None,
             entry.first_seen_ms,
             entry.raw.source,
-            entry.before_micro_usd_h,
         )
     return pending
 
@@ -193,24 +184,25 @@ def price_of(raw: RawQuote) -> int | str:
     return price if price > 0 else "the price is negative"
 
 
-def _held(
+def waits_for(
     quote: Quote, last: Quote | None, pending: Pending | None, on_demand_micro_usd_h: int | None
-) -> Reserve | None:
-    """What is held against a price, None when nothing is."""
+) -> Wait | None:
+    """What a price waits for before it is believed; None for nothing. Arguments as of `judge`."""
     offer, price = quote.offer, quote.price_micro_usd_h
-    if last is not None and has_two_meters(offer):
-        return reserve(
-            offer, price, quote.observed_at_ms, last.price_micro_usd_h, pending, on_demand_micro_usd_h
-        )
-    # What is believed already, by a second poll's word or a person's, is not doubted anew.
-    if last is not None and last.price_micro_usd_h == price:
+    before = last.price_micro_usd_h if last else None
+    # What is believed already, by time or a person's word, is not doubted anew.
+    if price == before:
         return None
-    reason = doubt_price(offer, price, last.price_micro_usd_h if last else None)
-    if not reason:
-        return None
-    counts = pending is not None and pending.counts
-    polls = pending.polls_with(price, quote.observed_at_ms, _SAME_SHARE) if pending and counts else 1
-    return None if polls >= _CONFIRMED_POLLS else Reserve(reason, polls, _CONFIRMED_POLLS)
+    same_share = _JUMPED_SAME_SHARE
+    wait: Wait | None = None
+    if outside := outside_band(offer, price, before):
+        wait = Wait(outside, None)
+    elif before is not None and has_two_meters(offer):
+        same_share = SAME_SHARE
+        wait = two_meters(offer, price, before, on_demand_micro_usd_h)
+    elif before is not None and (jumped := jump(offer, price, before)):
+        wait = Wait(jumped, SHORT_MS)
+    return wait and wait.after(pending, price, quote.observed_at_ms, same_share)
 
 
 def _is_second_source(quote: Quote, pending: Pending | None) -> bool:
@@ -251,13 +243,6 @@ def _contested(newest: RawQuote, older: Sequence[RawQuote]) -> Doubt | None:
         if raw.effective_at_ms == newest.effective_at_ms and price_of(raw) != price_of(newest):
             return Doubt(newest, f"two prices at once: {raw.price_text} and {newest.price_text}")
     return None
-
-
-def _still(doubt: Doubt, waiting: Pending | None) -> Doubt:
-    """What is believed with reserve stays so, whatever is read in between."""
-    if doubt.reserve is not None or waiting is None:
-        return doubt
-    return replace(doubt, before_micro_usd_h=waiting.before_micro_usd_h)
 
 
 def _since_ms(pending: Pending | None, price_micro_usd_h: int, observed_at_ms: int) -> int:

@@ -9,8 +9,9 @@ from pydantic import Field
 from broker.core.errors import Conflict, NotFound
 from broker.core.model import Event
 from broker.core.offer import Offer
+from broker.core.time import MS
 from broker.core.yaml_text import did_you_mean
-from broker.market.confirming import check_droppable, confirmed
+from broker.market.confirming import confirmed
 from broker.serve.auth import Broker, Operator, Viewer
 from broker.serve.services import Services
 from broker.serve.views import Listing
@@ -30,7 +31,8 @@ class DoubtView:
         price_text, currency: As the cloud wrote it.
         reason: Why it is not believed.
         times_seen: Polls in a row that have said the same.
-        polls_needed: How many it takes to be believed; null when repetition proves nothing.
+        held_s: For how long they have; of a stretch without a poll three hours count at most.
+        needed_s: For how long they must, so that it is believed; null when no time proves anything.
         price_micro_usd_h: The price that holds meanwhile; null when none is known.
     """
 
@@ -43,7 +45,8 @@ class DoubtView:
     first_seen_ms: int
     last_seen_ms: int
     times_seen: int
-    polls_needed: int | None
+    held_s: int
+    needed_s: int | None
     price_micro_usd_h: int | None
 
 
@@ -82,7 +85,8 @@ def quarantine(_viewer: Viewer, broker: Broker, cloud: str | None = None) -> Lis
             entry.first_seen_ms,
             entry.last_seen_ms,
             entry.times_seen,
-            entry.polls_needed,
+            entry.held_ms // MS,
+            None if entry.needed_ms is None else entry.needed_ms // MS,
             now[key].price_micro_usd_h if key in now else None,
         )
         for key, entry in entries
@@ -122,16 +126,13 @@ def confirm(
 def drop(
     operator: Operator, broker: Broker, offer: Annotated[_Key, Body(embed=True)], price_text: _Seen = None
 ) -> Forgotten:
-    """Forget the newest reading of an offer. It is doubted again when it comes again.
-
-    Refused where the price now is believed with reserve: without the reading it would be settled.
-    """
+    """Forget the newest reading of an offer. It is doubted again when it comes again, as if for the first time."""
     entry = _entry(broker, offer, price_text)
-    check_droppable(entry, broker.history.now().get(offer))
     now_ms = broker.clock.now_ms()
     with broker.store.write() as tx:
         tx.emit(_event("quote.dropped", now_ms, operator.name, entry))
-        broker.history.release(offer, now_ms)
+        if not broker.history.release(offer, entry.raw.price_text, now_ms):
+            raise Conflict(f"{offer} has just been read anew; look again")
     broker.wake()
     return Forgotten(offer, entry.raw.price_text, operator.name)
 

@@ -17,15 +17,14 @@ _ROW = QUARANTINE.c
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A reading that is kept and not believed, or believed and not yet a reason to move.
+    """A reading that is kept and not believed.
 
     Attributes:
         raw: As the provider read it.
         reason: Why it is not believed.
         times_seen: How many polls in a row have said so. Of what can be no price only the first one is counted.
-        polls_needed: How many it takes to be believed without reserve; None when repetition proves nothing.
-        before_micro_usd_h: The price that held before, without reserve, and that it may yet go back to; None when it
-            does not matter.
+        held_ms: For how long it has been watched to stay.
+        needed_ms: How long it takes to be believed; None when no time proves anything.
     """
 
     raw: RawQuote
@@ -33,8 +32,8 @@ class Quarantined:
     first_seen_ms: int
     last_seen_ms: int
     times_seen: int
-    polls_needed: int | None = None
-    before_micro_usd_h: int | None = None
+    held_ms: int = 0
+    needed_ms: int | None = None
 
 
 def keep(connection: Connection, doubted: Iterable[Quarantined], released: Iterable[str], at_ms: int) -> None:
@@ -46,14 +45,21 @@ def keep(connection: Connection, doubted: Iterable[Quarantined], released: Itera
     for entry in doubted:
         row = open_rows.get(entry.raw.offer.key)
         if row is not None and (row.price_text, row.reason) == (entry.raw.price_text, entry.reason):
-            again.append({"row": row.id, "seen": entry.times_seen, "last": entry.last_seen_ms})
+            again.append(
+                {
+                    "row": row.id,
+                    "seen": entry.times_seen,
+                    "last": entry.last_seen_ms,
+                    "held": entry.held_ms,
+                    "needed": entry.needed_ms,
+                }
+            )
             continue
         if row is not None:
             closed.append(row.offer_key)
         fresh.append(_values(entry))
     if again:
-        seen: dict[str, Any] = {"times_seen": bindparam("seen"), "last_seen_ms": bindparam("last")}
-        connection.execute(update(QUARANTINE).where(_ROW.id == bindparam("row")).values(**seen), again)
+        connection.execute(_AGAIN, again)
     if closed:
         mine = (_ROW.offer_key == bindparam("key"), _ROW.released_at_ms.is_(None))
         close = update(QUARANTINE).where(*mine).values(released_at_ms=at_ms)
@@ -83,13 +89,23 @@ def _values(entry: Quarantined) -> dict[str, Any]:
         "first_seen_ms": entry.first_seen_ms,
         "last_seen_ms": entry.last_seen_ms,
         "times_seen": entry.times_seen,
-        "polls_needed": entry.polls_needed,
-        "before_micro_usd_h": entry.before_micro_usd_h,
+        "held_ms": entry.held_ms,
+        "needed_ms": entry.needed_ms,
     }
 
 
 _OPEN = select(_ROW.id, _ROW.offer_key, _ROW.price_text, _ROW.reason).where(_ROW.released_at_ms.is_(None))
+_AGAIN = (
+    update(QUARANTINE)
+    .where(_ROW.id == bindparam("row"))
+    .values(
+        times_seen=bindparam("seen"),
+        last_seen_ms=bindparam("last"),
+        held_ms=bindparam("held"),
+        needed_ms=bindparam("needed"),
+    )
+)
 # Asked in every pass.
 _ALL_OPEN = """\
 SELECT offer_key, offer, price_text, currency, effective_at_ms, source, reason, first_seen_ms, last_seen_ms, times_seen,
-polls_needed, before_micro_usd_h FROM quarantine WHERE released_at_ms IS NULL ORDER BY id"""
+held_ms, needed_ms FROM quarantine WHERE released_at_ms IS NULL ORDER BY id"""

@@ -5,12 +5,13 @@ A price has two times: `effective_at`, by the cloud's word, and `observed_at`, o
 first, and a back-test may only know what had been observed.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from broker.core.availability import Availability, Signal
 from broker.core.gpu import GPUS
@@ -57,6 +58,21 @@ class Poll:
     kind: PollKind = PollKind.PRICES
 
 
+class Alone:
+    """What one poll writes, all of it or nothing; see `HistoryStore.alone`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def ingest(self, quotes: Iterable[Quote]) -> int:
+        """See `HistoryStore.ingest`."""
+        return ingest(self._connection, quotes)
+
+    def keep_doubts(self, doubted: Iterable[Quarantined], released: Iterable[str], at_ms: int) -> None:
+        """What is in doubt now, and the offers whose newest reading is believed again."""
+        keep(self._connection, doubted, released, at_ms)
+
+
 class HistoryStore:
     """Owner of ``history.db`` until `close`. Safe for use from several threads; writers wait for each other."""
 
@@ -91,6 +107,15 @@ class HistoryStore:
         """
         with self._engines.writer.begin() as connection:
             return ingest(connection, quotes)
+
+    @contextmanager
+    def alone(self) -> Iterator[Alone]:
+        """A transaction beside which nobody else writes, in this process or another.
+
+        What `now` and `quarantined` say within it is from before it, and stays true until it ends.
+        """
+        with self._engines.writer.begin() as connection:
+            yield Alone(connection)
 
     def now(self) -> Mapping[str, Quote]:
         """The price now of every offer, by offer key, whatever its age. The same mapping until something is written."""
@@ -209,11 +234,6 @@ class HistoryStore:
 
     # -- quarantine -----------------------------------------------------------------------------------------------------
 
-    def keep_doubts(self, doubted: Iterable[Quarantined], released: Iterable[str], at_ms: int) -> None:
-        """What one poll has left in doubt, and the offers whose newest reading is believed again."""
-        with self._engines.writer.begin() as connection:
-            keep(connection, doubted, released, at_ms)
-
     def quarantine(self, raw: RawQuote, observed_at_ms: int, reason: str) -> int:
         """Keep a reading that is not believed; returns how often this offer has now shown this price in a row."""
         with self._engines.writer.begin() as connection:
@@ -225,26 +245,18 @@ class HistoryStore:
             keep(connection, [entry], (), observed_at_ms)
         return entry.times_seen
 
-    def release(self, offer_key: str, at_ms: int) -> None:
-        """The offer's newest reading is believed again; what was quarantined stays on record."""
-        table = QUARANTINE.c
+    def release(self, offer_key: str, price_text: str, at_ms: int) -> bool:
+        """Take what is in quarantine with that price out of it; False when it no longer is. It stays on record."""
         with self._engines.writer.begin() as connection:
-            mine = (table.offer_key == offer_key, table.released_at_ms.is_(None))
-            connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=at_ms))
+            return _close(connection, offer_key, price_text, at_ms)
 
     def believe(self, quote: Quote, price_text: str, at_ms: int) -> bool:
         """Take in what is in quarantine with that price, and release it; False when it no longer is."""
-        table = QUARANTINE.c
-        mine = (
-            table.offer_key == quote.offer.key,
-            table.price_text == price_text,
-            table.released_at_ms.is_(None),
-        )
         with self._engines.writer.begin() as connection:
-            done = connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=at_ms)).rowcount
+            done = _close(connection, quote.offer.key, price_text, at_ms)
             if done:
                 ingest(connection, [quote])
-        return bool(done)
+        return done
 
     def quarantined(self) -> Mapping[str, Quarantined]:
         """What is in quarantine now, by offer key."""
@@ -253,6 +265,12 @@ class HistoryStore:
     def _quarantined(self) -> Mapping[str, Quarantined]:
         with self._engines.reader.connect() as connection:
             return open_doubts(connection)
+
+
+def _close(connection: Connection, offer_key: str, price_text: str, at_ms: int) -> bool:
+    table = QUARANTINE.c
+    mine = table.offer_key == offer_key, table.price_text == price_text, table.released_at_ms.is_(None)
+    return bool(connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=at_ms)).rowcount)
 
 
 # Asked in every pass.

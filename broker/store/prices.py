@@ -120,8 +120,8 @@ QUARANTINE = Table(
     Column("last_seen_ms", Int64, nullable=False),
     Column("times_seen", Integer, nullable=False),
     Column("released_at_ms", Int64),
-    Column("polls_needed", Integer),  # NULL: repetition proves nothing
-    Column("before_micro_usd_h", Int64),
+    Column("held_ms", Int64, nullable=False, server_default="0"),
+    Column("needed_ms", Int64),  # NULL: no time proves anything
     Index(None, "offer_key", "released_at_ms"),
     sqlite_strict=True,
 )

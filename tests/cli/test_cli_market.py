@@ -307,7 +307,7 @@ class TestQuarantine:
         daemon.clock.advance(60)
         self.doubt(daemon)
         (row,) = [line.split("\t") for line in cli("quarantine", "list")[1].splitlines()]
-        assert row == [OFFER.key, "900 USD", "$24.00", "1m", "0s", "2", "aws:spot_history", "jumped"]
+        assert row == [OFFER.key, "900 USD", "$24.00", "1m", "0s", "2", "never", "aws:spot_history", "jumped"]
         code, out, err = cli("quarantine", "confirm", OFFER.key, "--price", "900")
         assert (code, out) == (0, "")
         assert f"{OFFER.key} is $900.00/h from now on, was $24.00/h" in err

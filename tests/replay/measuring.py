@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker.core.offer import Market
 from tests.replay import catalogues, oracle
-from tests.replay.checks import Believed, accepted_late, false_but_believed, resting_on
+from tests.replay.checks import accepted_late, false_but_believed, resting_on
 from tests.replay.oracle import Change, Kind
 from tests.replay.recording import Recording
 from tests.replay.running import Move, Outcome, TakeIn, job_at, places, replay, take_in
@@ -90,7 +90,7 @@ class Figures:
     recording: Recording
     outcome: Outcome
     kinds: Counter[Kind]
-    false_believed: list[Believed]
+    false_believed: list[Change]
     late: list[Change]
     on_false: list[tuple[Move, Change]]
 
@@ -129,7 +129,6 @@ def lines(figures: Figures) -> list[tuple[str, str]]:
     )
     readings = sum(text is not None for series in recording.series.values() for text in series.texts)
     waits = ", ".join(f"{count} for {what}" for what, count in sorted(outcome.quarantined.items()))
-    reserved = sum(believed.reserved for believed in figures.false_believed)
     return [
         ("from, to", f"{first:%Y-%m-%d}, {last:%Y-%m-%d}"),
         ("polls, offers, readings", f"{len(recording.polls_ms)}, {len(recording.series)}, {readings:,}"),
@@ -140,7 +139,7 @@ def lines(figures: Figures) -> list[tuple[str, str]]:
         ("accepted changes", f"{outcome.accepted:,}"),
         ("quarantined", f"{outcome.quarantined.total():,}" + (f" ({waits})" if waits else "")),
         ("confirmed of them", f"{outcome.confirmed:,}"),
-        ("false or gone back, and a price", f"{len(figures.false_believed):,} ({reserved} with reserve)"),
+        ("false or gone back, and a price", f"{len(figures.false_believed):,}"),
         ("real, and a price too late", f"{len(figures.late):,}"),
         ("decisions, moves", f"{outcome.decisions:,}, {len(outcome.moves)}"),
         ("moves from them", f"{len(figures.on_false)}"),

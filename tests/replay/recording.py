@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import TypeVar
 
 from broker.core.offer import Market, Offer, RawQuote
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -77,6 +80,23 @@ class Recording:
             max(ms, self.polls_ms[from_poll]) for ms in series.since_ms[from_poll:]
         ]
         return replace(self, series=self.series | {key: Series(series.offer, texts, since)})
+
+    def read_again(self, every_ms: int, for_ms: int) -> "Recording":
+        """The same lists, each read again and again for so long, unless there is the next one."""
+        ends = [*self.polls_ms[1:], self.polls_ms[-1] + 1]
+        polls = [
+            range(at_ms, min(end_ms, at_ms + for_ms), every_ms)
+            for at_ms, end_ms in zip(self.polls_ms, ends, strict=True)
+        ]
+        counts = [len(times) for times in polls]
+
+        def again(values: list[T]) -> list[T]:
+            return [value for value, count in zip(values, counts, strict=False) for _ in range(count)]
+
+        series = {
+            key: Series(one.offer, again(one.texts), again(one.since_ms)) for key, one in self.series.items()
+        }
+        return replace(self, polls_ms=[at_ms for times in polls for at_ms in times], series=series)
 
     def begun(self) -> "Recording":
         """Without the polls before the first reading."""

@@ -19,6 +19,7 @@ from broker.core.model import (
 )
 from broker.core.offer import Market, MarketSnapshot, Offer, Quote, RawQuote
 from broker.core.spec import Checkpoint, GpuRequest, JobSpec, Resources
+from broker.core.time import format_duration
 from broker.decision.plan import decide
 from broker.decision.subject import Subject, World
 from broker.market.intake import Taken, take_in
@@ -183,10 +184,9 @@ def _count(outcome: Outcome, taken: Taken, snapshot: MarketSnapshot) -> None:
     outcome.accepted += len(news)
     for key, doubt in sifted.doubts.items():
         # A doubt of one poll is a new one, or has been counted then.
-        if key not in before if doubt.reserve is None else doubt.reserve.polls == 1:
+        if key not in before if doubt.wait is None else doubt.wait.times == 1:
             outcome.quarantined[_waits_for(doubt)] += 1
         outcome.waiting[key] = price_of(doubt.raw)
-        outcome.confirmed += doubt.quote is not None and key in news
     for key in sifted.released:
         outcome.confirmed += outcome.waiting.pop(key) == priced[key] and (key in news or key not in held)
     outcome.believed.append(priced)
@@ -194,9 +194,9 @@ def _count(outcome: Outcome, taken: Taken, snapshot: MarketSnapshot) -> None:
 
 
 def _waits_for(doubt: Doubt) -> str:
-    if doubt.reserve is None:
+    if doubt.wait is None:
         return "a price"
-    return f"{doubt.reserve.polls_needed} polls" if doubt.reserve.polls_needed else "a person"
+    return "a person" if doubt.wait.needed_ms is None else format_duration(doubt.wait.needed_ms / 1000)
 
 
 def _decide(

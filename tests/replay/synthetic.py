@@ -22,6 +22,10 @@ SIZES = (
 _SPREAD = 0.05
 _STEP = 0.05
 _FAULTS_A_POLL = 0.08
+# Polls after which a step is believed, with faults between.
+_SETTLES = 12
+# A meter that is dearer by another amount, as those of the V100 sizes are.
+_OTHER_LICENCE = Decimal("1.3")
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,19 @@ def make(seed: int, polls: int = 48) -> Made:
                     for spot, dear in zip(true[Market.SPOT], true[Market.ON_DEMAND], strict=True)
                 ],
             }
+            steps = [
+                poll
+                for poll in range(1, polls)
+                for prices in true.values()
+                if prices[poll] != prices[poll - 1]
+            ]
             for market in (Market.ON_DEMAND, Market.SPOT):
                 offer = Offer("azure", region, region, size, market, gpu, 1, vcpus=vcpus)
-                texts = _read(random, true[market], with_licence[market])
+                dearer = [
+                    price + (more - price) * _OTHER_LICENCE
+                    for price, more in zip(true[market], with_licence[market], strict=True)
+                ]
+                texts = _read(random, true[market], with_licence[market], dearer, steps)
                 if number == len(REGIONS) - 1:
                     texts[0] = str(with_licence[market][0])
                 series[offer.key] = Series(offer, texts)
@@ -74,8 +88,14 @@ def _steps(random: Random, price: Decimal, digits: str, polls: int) -> list[Deci
     return [(after if poll >= at else price).quantize(Decimal(digits)) for poll in range(polls)]
 
 
-def _read(random: Random, true: list[Decimal], with_licence: list[Decimal]) -> list[str | None]:
-    """What the list says."""
+def _read(
+    random: Random,
+    true: list[Decimal],
+    with_licence: list[Decimal],
+    dearer: list[Decimal],
+    steps: list[int],
+) -> list[str | None]:
+    """What the list says; `steps` are the polls in which a price of the machine changes."""
     texts: list[str | None] = [str(price) for price in true]
     poll = 1
     while poll < len(true):
@@ -86,17 +106,17 @@ def _read(random: Random, true: list[Decimal], with_licence: list[Decimal]) -> l
             ["licence", "licence", "licence", "long licence", "other", "other", "gone", "no price"]
         )
         lasts = random.randint(5, 9) if kind == "long licence" else random.randint(1, 3)
-        factor = Decimal(str(random.choice([0.6, 1.08, 1.3, 1.9])))
+        factor = random.choice([None, Decimal("0.6"), Decimal("1.6"), Decimal("1.9")])
         nonsense = random.choice(["0", "NaN", "-1", str(true[poll] * 100), str(true[poll] / 97)])
         until = min(poll + lasts, len(true))
-        if kind == "long licence" and len(set(true[max(0, poll - 4) : until])) > 1:
-            # A step under a list that is wrong for longer than four polls cannot be told from a step to that price.
+        if kind == "long licence" and any(poll - _SETTLES <= at < until for at in steps):
+            # By how much the licence is dearer than a price that is not yet believed, nobody knows.
             until = poll + 1
         for at in range(poll, until):
             texts[at] = {
                 "gone": None,
                 "no price": nonsense,
-                "other": str((true[poll] * factor).quantize(Decimal("0.001"))),
+                "other": str((true[poll] * factor if factor else dearer[poll]).quantize(Decimal("0.001"))),
             }.get(kind, str(with_licence[at]))
             if kind == "no price":
                 break

@@ -1,6 +1,7 @@
 """Real price histories, where they are at hand: see `docs/internals/market.md` for what they are and what came of them."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,14 @@ from tests.replay.oracle import Kind
 from tests.replay.recording import Recording
 from tests.replay.running import believe_everything, job_at, ranked, replay
 
+HALF_HOUR_MS = 30 * 60_000
+# The longest false prices by no known amount.
+LASTING = [
+    "azure/qatarcentral/Standard_NC24rs_v3/spot",
+    "azure/usgovarizona/Standard_NC6s_v3/spot",
+    "azure/australiacentral2/Standard_NC4as_T4_v3/spot",
+    "azure/westus3/Standard_NC80adis_H100_v5/spot",
+]
 BY_NAME = {history.name: history for history in HISTORIES}
 
 
@@ -30,20 +39,39 @@ def nothing_false_moves_and_nothing_true_waits(figures: Figures) -> None:
     assert figures.outcome.decisions > 0
 
 
-def nothing_false_is_believed(figures: Figures) -> None:
-    """But for an on-demand price that is false by another amount and lasts: with reserve, so that it moves nobody."""
-    for believed in figures.false_believed:
-        assert believed.change.kind is Kind.REVERTS
-        assert believed.change.key.endswith("/on_demand")
-        assert believed.reserved
-
-
 def test_the_faults_of_azure_move_nobody(tmp_path: Path) -> None:
     figures = measure(recording("azure").part(99, "_NC"), BY_NAME["azure"].few, tmp_path)
     assert figures.kinds[Kind.LICENCE] == 488
     nothing_false_moves_and_nothing_true_waits(figures)
-    nothing_false_is_believed(figures)
+    assert figures.false_believed == []
     assert figures.outcome.moves == []
+
+
+def test_who_looks_every_half_hour_believes_nothing_false_and_every_step_the_second_time(
+    tmp_path: Path,
+) -> None:
+    """As if each list had been said until the next one was: every false price lives for as long as it can have lived."""
+    whole = recording("azure")
+    changes = oracle.changes(whole)
+    steps = [change.key for change in changes if change.kind is Kind.STEP][::12]
+    lasting = [change.key for change in changes if change.kind is Kind.REVERTS and change.readings > 1][::12]
+    keys = {*steps, *lasting, *LASTING}
+    keys |= {key.replace("/spot", "/on_demand") for key in keys}
+    few = replace(whole, series={key: whole.series[key] for key in sorted(keys)})
+    often = few.read_again(HALF_HOUR_MS, 26 * HALF_HOUR_MS)
+    outcome = replay(often, [], tmp_path)
+    number = {at_ms: poll for poll, at_ms in enumerate(often.polls_ms)}
+    seen: Counter[Kind] = Counter()
+    for change in oracle.changes(few):
+        first = number[few.polls_ms[change.poll]]
+        price = round(change.price * 1_000_000)
+        if change.is_false:
+            until = number[few.polls_ms[change.until]]
+            assert all(outcome.believed[poll][change.key] != price for poll in range(first, until)), change
+        elif change.kind is Kind.STEP:
+            assert outcome.believed[first + 1][change.key] == price, change
+        seen[change.kind] += 1
+    assert min(seen[Kind.LICENCE], seen[Kind.REVERTS], seen[Kind.STEP]) >= 5, seen
 
 
 def test_what_the_list_of_azure_is_known_to_hold() -> None:
@@ -121,7 +149,7 @@ def test_all_of_it_with_all_jobs(name: str, tmp_path: Path) -> None:
     figures = measure(recording(name), BY_NAME[name].wanted, tmp_path)
     nothing_false_moves_and_nothing_true_waits(figures)
     if name != "aws":  # what it dates itself it has charged, however soon it went back
-        nothing_false_is_believed(figures)
+        assert figures.false_believed == []
 
 
 @pytest.mark.slow

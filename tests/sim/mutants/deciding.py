@@ -26,10 +26,6 @@ def _whatever_came(real: Any) -> Any:
     return run
 
 
-def _believes_everything(real: Any) -> Any:
-    return lambda offer, price, last: ""
-
-
 def _overtaken(real: Any) -> Any:
     """A decision is written over whatever has become of its job meanwhile."""
 
@@ -105,8 +101,8 @@ DECIDING: dict[str, Mutant] = {
     ),
     "no_quarantine": Mutant(
         "every price is believed",
-        "broker.market.quarantine.doubt_price",
-        _believes_everything,
+        "broker.market.quarantine.waits_for",
+        returns(None),
         frozenset({Kind.GLITCH}),
         eager=3,
     ),

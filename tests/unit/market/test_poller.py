@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 from polling import GCP_SPOT, Prices, hint, poller, two
-from readings import ON_DEMAND, SPOT, raw
+from readings import MINUTE, NOW, ON_DEMAND, SPOT, raw
 
 from broker.core.errors import NotFound, ProviderDown
 from broker.core.offer import RawQuote
+from broker.market.poller import Poller
 from broker.store.history import HistoryStore, PollKind
+from tests.clocks import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -101,20 +103,19 @@ async def test_a_hanging_cloud_is_left_and_asked_again_only_when_it_is_back(hist
     assert SPOT.key in history.now()
 
 
-async def test_a_jump_waits_for_a_second_poll(history: HistoryStore) -> None:
+async def test_a_jump_waits_until_it_has_held(history: HistoryStore) -> None:
     price = "2.5"
-
-    def reads() -> Iterable[RawQuote]:
-        return [raw(price, SPOT, None)]
-
-    one = poller(history, Prices("aws", reads))
+    clock = ManualClock(NOW)
+    one = Poller({"aws": Prices("aws", lambda: [raw(price, SPOT, None)])}, history, clock)
     await one.poll_now("aws")
     price = "0.30"
-    await asyncio.sleep(0.002)
-    await one.poll_now("aws")
-    assert history.now()[SPOT.key].price_micro_usd_h == 2_500_000
-    assert "jumped from $2.50/h to $0.30/h" in history.quarantined()[SPOT.key].reason
-    await asyncio.sleep(0.002)
+    for minute in range(0, 30, 10):
+        clock.advance(600)
+        await one.poll_now("aws")
+        assert history.now()[SPOT.key].price_micro_usd_h == 2_500_000
+        assert "jumped from $2.50/h to $0.30/h" in history.quarantined()[SPOT.key].reason
+        assert history.quarantined()[SPOT.key].held_ms == minute * MINUTE
+    clock.advance(600)
     await one.poll_now("aws")
     assert history.now()[SPOT.key].price_micro_usd_h == 300_000
     assert history.quarantined() == {}

@@ -9,9 +9,9 @@ from readings import MINUTE, NOW, ON_DEMAND, SPOT, quote, raw
 
 from broker.core.gpu import GPUS
 from broker.core.offer import Market, Offer, Quote, RawQuote
-from broker.market.bands import doubt_price
+from broker.market.bands import outside_band
 from broker.market.quarantine import Doubt, judge, pending_of, price_of, sift
-from broker.market.settling import Pending
+from broker.market.settling import Pending, Wait
 from broker.store.doubts import Quarantined
 
 OWNED = replace(SPOT, cloud="local", market=Market.OWNED)
@@ -69,21 +69,45 @@ def test_jumps(was: float | None, now: str, offer: Offer, believed: bool) -> Non
     assert isinstance(verdict, Quote) is believed
 
 
+HALF_HOUR = 30 * MINUTE
+
+
 class TestConfirmation:
-    def test_a_second_poll_confirms(self) -> None:
-        assert isinstance(judge(raw("0.3"), NOW, quote(2), Pending(300_000, NOW - MINUTE)), Quote)
+    def test_what_has_held_for_half_an_hour_is_confirmed(self) -> None:
+        assert isinstance(judge(raw("0.3"), NOW, quote(2), Pending(300_000, NOW - HALF_HOUR)), Quote)
+        waits = judge(raw("0.3"), NOW, quote(2), Pending(300_000, NOW - HALF_HOUR + 1))
+        assert isinstance(waits, Doubt)
+        assert waits.wait is not None
+        assert (waits.wait.held_ms, waits.wait.needed_ms) == (HALF_HOUR - 1, HALF_HOUR)
 
     def test_about_the_same_is_enough(self) -> None:
-        assert isinstance(judge(raw("0.32"), NOW, quote(2), Pending(300_000, NOW - MINUTE)), Quote)
+        assert isinstance(judge(raw("0.32"), NOW, quote(2), Pending(300_000, NOW - HALF_HOUR)), Quote)
 
     def test_another_wild_price_does_not(self) -> None:
-        assert isinstance(judge(raw("0.2"), NOW, quote(2), Pending(300_000, NOW - MINUTE)), Doubt)
+        assert isinstance(judge(raw("0.2"), NOW, quote(2), Pending(300_000, NOW - HALF_HOUR)), Doubt)
 
     def test_what_has_been_confirmed_is_not_doubted_again_nor_what_is_near_it(self) -> None:
         outside = quote(0.15)
         assert isinstance(judge(raw("0.15"), NOW, outside), Quote)
         assert isinstance(judge(raw("0.14"), NOW, outside), Quote)
         assert isinstance(judge(raw("0.02"), NOW, outside), Doubt)
+
+    @pytest.mark.parametrize("last", [None, quote(2)])
+    def test_what_its_gpu_cannot_cost_is_not_confirmed_by_time(self, last: Quote | None) -> None:
+        pending = Pending(150_000, NOW - HALF_HOUR, times=1000, held_ms=10**9)
+        assert isinstance(judge(raw("0.15"), NOW, last, pending), Doubt)
+        assert isinstance(judge(raw("0.15"), NOW, last, replace(pending, source="other")), Quote)
+
+    def test_of_a_stretch_in_which_nobody_looked_three_hours_count(self) -> None:
+        away = Pending(300_000, NOW - 1000 * MINUTE, held_ms=1)
+        waits = Wait("", 10**12).after(away, 300_000, NOW, 0.1)
+        assert waits is not None
+        assert waits.held_ms == 180 * MINUTE + 1
+
+    def test_a_clock_that_was_set_back_takes_nothing_away(self) -> None:
+        waits = Wait("", 10**12).after(Pending(300_000, NOW + MINUTE, held_ms=7), 300_000, NOW, 0.1)
+        assert waits is not None
+        assert (waits.held_ms, waits.times) == (7, 1)
 
     def test_a_second_source_confirms(self) -> None:
         pending = Pending(300_000, NOW - MINUTE, source="test")
@@ -211,8 +235,8 @@ def test_what_is_believed_is_a_positive_price_in_dollars_that_was_read(
         assert q.price_micro_usd_h > 0
         assert (q.offer.key, q.price_micro_usd_h) in dollars
     alone = Counter(r.offer.key for r in readings)
-    for key, doubt in sifted.doubts.items():
-        if doubt.quote is None and alone[key] == 1:
+    for key in sifted.doubts:
+        if alone[key] == 1:
             assert key not in {q.offer.key for q in sifted.quotes}, "a doubted price is no price now"
 
 
@@ -257,7 +281,7 @@ def test_every_offer_that_was_read_is_either_believed_or_doubted(
 )
 def test_real_prices_are_inside_their_bands(gpu: str, gpus: int, market: Market, usd: float) -> None:
     offer = replace(SPOT, gpu=gpu, gpus=gpus, market=market)
-    assert doubt_price(offer, round(usd * 1e6), None) == ""
+    assert outside_band(offer, round(usd * 1e6)) == ""
 
 
 def test_another_machine_under_the_same_name_is_a_first_reading() -> None:

@@ -347,24 +347,16 @@ class TestQuarantine:
         with bench.store.read() as tx:
             assert [e.actor for e in tx.events() if e.kind == "quote.dropped"] == ["olga"]
 
-    @pytest.mark.parametrize("newest", ["7.40", "7.90"], ids=["the price itself", "another reading after it"])
-    def test_a_price_that_is_believed_with_reserve_is_not_settled_by_forgetting(
-        self, bench, operator, newest
-    ):
-        for price in ("6.98", "7.40", "7.40", newest):
+    def test_for_how_long_it_has_stayed_and_must_is_shown(self, bench, viewer):
+        for price in ("6.98", "7.40", "7.40"):
             bench.clock.advance(300)
             take_in(
                 bench.history, [RawQuote(AZURE, price, "USD", None, "azure:retail")], bench.clock.now_ms()
             )
-        assert bench.history.now()[AZURE.key].price_micro_usd_h == 7_400_000
-        answer = post(bench, "/quarantine/drop", operator, offer=AZURE.key)
-        assert (answer.status_code, answer.json()["exit_code"]) == (403, 6)
-        assert "with reserve, and was $6.98/h" in answer.json()["detail"]
-        assert bench.history.quarantined()[AZURE.key].before_micro_usd_h == 6_980_000
-        with bench.store.read() as tx:
-            assert not [e for e in tx.events() if e.kind == "quote.dropped"]
+        (item,) = get(bench, "/quarantine", viewer).json()["items"]
+        assert (item["times_seen"], item["held_s"], item["needed_s"]) == (2, 300, 12 * 3600)
 
-    def test_what_is_no_price_yet_is_forgotten_and_counted_anew(self, bench, operator):
+    def test_what_is_forgotten_is_counted_anew(self, bench, operator):
         def read(price):
             bench.clock.advance(300)
             take_in(

@@ -149,7 +149,8 @@ def test_quarantine_counts_the_same_reading_and_keeps_all_on_record(history: His
         "price is negative",
         1,
     )
-    history.release(OFFER.key, 4)
+    assert not history.release(OFFER.key, "0.00", 4), "that is not what waits any more"
+    assert history.release(OFFER.key, "-1", 4)
     assert history.quarantined() == {}
     assert history.quarantine(raw, 5, "price is zero") == 1
 
