@@ -20,6 +20,11 @@ HINTS = "coreweave:node_pools"
 _REGIONS = {"RNO2A": "US-WEST"}
 
 
+# Before a list runs out, its operator has this share of its time to look for another.
+_WARNED_SHARE = 1 / 3
+_WHAT_TO_DO = "set price_file to a newer one, or max_list_age once you have compared it"
+
+
 class Cluster(Protocol):
     """See `providers.coreweave.cluster`."""
 
@@ -111,7 +116,7 @@ class CoreWeavePrices:
     def check(self) -> Sequence[Check]:
         """The list and its age; the cluster's reach, our right to list node pools, and its zone."""
         found = [self._check_list()]
-        if found[0].ok and (strange := self._strange_zones()):
+        if found[0].ok is not False and (strange := self._strange_zones()):
             detail = f"{', '.join(strange)}: in no row of the price list; nothing is priced there"
             found.append(Check("coreweave: zones", None, detail))
         if self._cluster is None:
@@ -135,8 +140,13 @@ class CoreWeavePrices:
             return Check(name, False, f"of {prices.date}, which is yet to come: its prices are not believed")
         racks = ", ".join(f"{i.id} ({i.nodes_per_rack} nodes)" for i in prices.instances if i.nodes_per_rack)
         beside = f"; sold by the rack, and no offer: {racks}" if racks else ""
-        detail = f"of {prices.date}, {format_duration(max(0, age_s))} old, from {prices.source}"
-        return Check(name, True, f"{detail}; {len(prices.instances)} instance types{beside}")
+        age = f"of {prices.date}, {format_duration(max(0, age_s))} old"
+        rest = f"from {prices.source}; {len(prices.instances)} instance types{beside}"
+        left_s = self._options.max_list_age - age_s
+        if left_s < _WARNED_SHARE * self._options.max_list_age:
+            left = format_duration(left_s)
+            return Check(name, None, f"{age}, and not read any more in {left}: {_WHAT_TO_DO}; {rest}")
+        return Check(name, True, f"{age}, {rest}")
 
     def _strange_zones(self) -> list[str]:
         known = {zone for instance in self._list().instances for zone in instance.zones}
@@ -173,8 +183,7 @@ class CoreWeavePrices:
     def _too_old(self, prices: PriceList, age_s: float) -> str:
         return (
             f"the price list of {prices.date} is {format_duration(age_s)} old, more than "
-            f"{format_duration(self._options.max_list_age)}: its prices are not read any more. Set price_file to a newer "
-            "one, or max_list_age"
+            f"{format_duration(self._options.max_list_age)}: its prices are not read any more; {_WHAT_TO_DO}"
         )
 
 

@@ -103,9 +103,21 @@ def test_a_list_is_quoted_for_ninety_days_and_then_no_more() -> None:
     assert opened(90.1, max_list_age="180d").quotes()
 
 
-def test_doctor_shows_the_age() -> None:
-    assert opened(71).check()[0].detail.startswith("of 2026-09-20, 71d old, from www.coreweave.com/pricing")
-    assert opened(91).check()[0].ok is False
+def test_doctor_shows_the_age_and_warns_in_the_last_third() -> None:
+    fresh, ageing, over = (opened(days).check()[0] for days in (59, 71, 91))
+    assert (fresh.ok, ageing.ok, over.ok) == (True, None, False)
+    assert fresh.detail.startswith("of 2026-09-20, 59d old, from www.coreweave.com/pricing")
+    assert "not read any more" not in fresh.detail
+    assert ageing.detail.startswith(
+        "of 2026-09-20, 71d old, and not read any more in 19d: set price_file to a"
+    )
+    assert "10 instance types" in ageing.detail
+    assert opened(71, max_list_age="180d").check()[0].ok is True
+
+
+def test_a_list_that_ages_takes_no_other_line_of_doctor_away() -> None:
+    names = [check.name for check in opened(71, zones=["US-NOWHERE-01A"]).check()]
+    assert "coreweave: zones" in names
 
 
 def test_a_list_of_the_future_is_told_and_doubted_by_the_market() -> None:
