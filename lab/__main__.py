@@ -13,6 +13,7 @@ import secrets
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from broker.clock import SystemClock
@@ -24,8 +25,8 @@ from lab.running import Lab
 _PR_SET_PDEATHSIG = 1
 
 
-def main() -> int:
-    """Run a lab until it is told to end."""
+def main(make: Callable[..., Lab] = Lab) -> int:
+    """Run a lab until it is told to end. `make`: the lab's class."""
     given = parser().parse_args()
     if given.die_with_parent and not _die_with_parent():
         return 1
@@ -43,7 +44,7 @@ def main() -> int:
     scenario = Scenario.of(json.loads(given.scenario.read_text()) if given.scenario else None)
     clock = SystemClock(given.rate, from_iso(given.anchor) if given.anchor else None)
     run_id = os.environ[RUN_MARK] = secrets.token_hex(8)
-    lab = Lab(folder, clock, scenario, ended.set, with_s3=not given.no_s3, run_id=run_id)
+    lab = make(folder, clock, scenario, ended.set, with_s3=not given.no_s3, run_id=run_id)
     try:
         lab.start()
         while not ended.wait(3600):
@@ -64,7 +65,9 @@ def parser() -> argparse.ArgumentParser:
         "--anchor", help="real time (RFC 3339) at which the lab's clock agrees with the machine's"
     )
     parser.add_argument(
-        "--scenario", type=Path, help="JSON file: prices, stock, boot_s, pending_s, stop_s, seed, images"
+        "--scenario",
+        type=Path,
+        help="JSON file: prices, stock, boot_s, pending_s, stop_s, seed, images, filler",
     )
     parser.add_argument("--no-s3", action="store_true", help="start no object store")
     parser.add_argument(

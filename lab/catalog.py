@@ -44,6 +44,7 @@ class Scenario:
         stop_s: Request of an end to terminated.
         seed: Of ids and of the price history before the start.
         images: Offer key or pattern -> what its machines boot with; the last that matches counts.
+        filler: Cloud -> rows of other machines in its price list: GCP in all, Azure in each region.
     """
 
     prices: Mapping[str, int]
@@ -53,6 +54,7 @@ class Scenario:
     stop_s: int = 5
     seed: int = 1
     images: Mapping[str, Image] = field(default_factory=dict)
+    filler: Mapping[str, int] = field(default_factory=dict)
 
     def image(self, offer_key: str) -> Image:
         """What a machine of that pool boots with."""
@@ -67,7 +69,7 @@ class Scenario:
             ValueError: an unknown key, or a value of the wrong kind.
         """
         given = dict(document or {})
-        known = {"prices", "stock", "boot_s", "pending_s", "stop_s", "seed", "images"}
+        known = {"prices", "stock", "boot_s", "pending_s", "stop_s", "seed", "images", "filler"}
         if unknown := set(given) - known:
             raise ValueError(f"scenario: unknown {sorted(unknown)}; known are {sorted(known)}")
         prices, stock, boot_s = (_mapping(given, name) for name in ("prices", "stock", "boot_s"))
@@ -79,6 +81,7 @@ class Scenario:
             stop_s=int(str(given.get("stop_s", 5))),
             seed=int(str(given.get("seed", 1))),
             images={key: _image(key, value) for key, value in _mapping(given, "images").items()},
+            filler={key: int(str(value)) for key, value in _mapping(given, "filler").items()},
         )
 
 

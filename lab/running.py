@@ -117,7 +117,7 @@ class Lab:
         threading.Thread(target=self._tick, name="clock", daemon=True).start()
         keys = aws.Keys(f"AKIALAB{secrets.token_hex(6).upper()}", secrets.token_urlsafe(30))
         token = secrets.token_urlsafe(24)
-        amazon = self._open("aws", aws.create(self.world, keys))
+        amazon = self.open_face("aws", aws.create(self.world, keys))
         control = Control(
             self.world, token, self._faces, self.nodes.console, self._shutdown, self._write_prices
         )
@@ -160,7 +160,7 @@ class Lab:
             except Exception:  # noqa: BLE001 - the clock of a world must not stop because a listener failed
                 _log.exception("a listener failed")
 
-    def _open(self, cloud: str, face: Face) -> str:
+    def open_face(self, cloud: str, face: Face) -> str:
         """A cloud goes by its vendor's names, too, and over TLS."""
         names = VENDOR_HOSTS.get(cloud, ())
         url = self._serve(face, self._authority.server_context(*names))
@@ -176,8 +176,15 @@ class Lab:
     def _google(self, endpoints: dict[str, str]) -> dict[str, str]:
         """Compute Engine and Cloud Billing, with a service account to sign in to them."""
         account = ServiceAccount.generated(GCP_PROJECT)
-        url = self._open(
-            "gcp", gcp.create(self.world, account.project, account.email, account.public_key_pem)
+        url = self.open_face(
+            "gcp",
+            gcp.create(
+                self.world,
+                account.project,
+                account.email,
+                account.public_key_pem,
+                self.world.scenario.filler.get("gcp", 0),
+            ),
         )
         endpoints |= {"gcp_compute": url, "gcp_billing": url}
         path = self.folder / "service-account.json"
@@ -187,19 +194,23 @@ class Lab:
     def _lambda(self, endpoints: dict[str, str]) -> dict[str, str]:
         """Lambda's Cloud API, with a key to it."""
         key = f"secret_lab_{secrets.token_hex(16)}"
-        endpoints["lambda"] = f"{self._open('lambda', lambda_cloud.create(self.world, key))}/api/v1"
+        endpoints["lambda"] = f"{self.open_face('lambda', lambda_cloud.create(self.world, key))}/api/v1"
         return {"LAMBDA_API_KEY": key}
 
     def _azure(self, endpoints: dict[str, str]) -> dict[str, str]:
         """The price list, Entra ID and a subscription, with the secret of an application that may read it."""
         account = Account(AZURE_TENANT, AZURE_SUBSCRIPTION, AZURE_CLIENT, secrets.token_urlsafe(30))
-        endpoints["azure"] = self._open("azure", azure.create(self.world, account))
+        endpoints["azure"] = self.open_face(
+            "azure", azure.create(self.world, account, self.world.scenario.filler.get("azure", 0))
+        )
         return {"AZURE_CLIENT_SECRET": account.client_secret}
 
     def _coreweave(self, endpoints: dict[str, str]) -> dict[str, str]:
         """A cluster's Kubernetes API with a token and a kubeconfig; and the price list of today, for there is no API."""
         token = f"CW-SECRET-{secrets.token_hex(16)}"
-        endpoints["coreweave"] = self._open("coreweave", coreweave.create(self.world, CLUSTER_ZONE, token))
+        endpoints["coreweave"] = self.open_face(
+            "coreweave", coreweave.create(self.world, CLUSTER_ZONE, token)
+        )
         self._write_prices("coreweave/")
         kubeconfig = self.folder / KUBECONFIG
         kubeconfig.touch(mode=0o600)

@@ -23,9 +23,13 @@ from lab.world import World
 _log = logging.getLogger("lab.gcp")
 
 
-def create(world: World, project: str, service_account: str, public_key_pem: str) -> Face:
-    """The face over a world, for one project and one service account."""
-    return Gcp(world, project, Tokens(service_account, public_key_pem))
+def create(world: World, project: str, service_account: str, public_key_pem: str, filler: int = 0) -> Face:
+    """The face over a world, for one project and one service account.
+
+    Args:
+        filler: SKUs of other machines in the price list.
+    """
+    return Gcp(world, project, Tokens(service_account, public_key_pem), filler)
 
 
 @cache
@@ -39,7 +43,7 @@ class Gcp:
 
     kinds = ON_EVERY_CALL | RENTING | {FaultKind.PARTIAL_PAGE, FaultKind.LINK_LOST, FaultKind.WRONG_CURRENCY}
 
-    def __init__(self, world: World, project: str, tokens: Tokens) -> None:
+    def __init__(self, world: World, project: str, tokens: Tokens, filler: int = 0) -> None:
         self._world = world
         self._project = project
         self._tokens = tokens
@@ -47,7 +51,7 @@ class Gcp:
         self._operations: Mapping[str, Callable[[Call], dict[str, Any]]] = {
             **Compute(world, project).operations,
             **Advice(world, project).operations,
-            **Billing(world).operations,
+            **Billing(world, filler).operations,
         }
         self.operations = tuple(self._operations)
 

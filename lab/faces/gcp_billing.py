@@ -25,18 +25,23 @@ _NAMES = {
     "g2-standard": ("G2", "Nvidia L4"),
 }
 _PLACES = {"us-central1": "Americas", "us-east4": "Virginia"}
+_LONG_AGO_S = 1_735_689_600  # 2025-01-01
 _UNITS = {"h": "hour", "GiBy.h": "gibibyte hour", "GiBy.mo": "gibibyte month"}
 
 
 class Billing:
     """The price list over a world.
 
+    Args:
+        filler: SKUs of other machines; they lie before and after those that count.
+
     Attributes:
         operations: By method id.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, filler: int = 0) -> None:
         self._world = world
+        self._filler = filler
         self.operations: Mapping[str, Callable[[Call], dict[str, Any]]] = {"skus.list": self.skus}
 
     def skus(self, call: Call) -> dict[str, Any]:
@@ -67,6 +72,8 @@ class Billing:
                     currency,
                 )
             )
+        others = [_filler(number, currency) for number in range(self._filler)]
+        rows = [*others[: self._filler // 2], *rows, *others[self._filler // 2 :]]
         part, token = page(call, rows, largest=5000, size_name="pageSize")
         return {"skus": part, "nextPageToken": token}
 
@@ -102,6 +109,21 @@ def _skus(region: str, pool: Pool, now_s: int, currency: str) -> Iterator[dict[s
         yield sku(f"DWS Calendar Mode {gpu} GPU running", "GPU", usage, cheap)
         yield sku(f"Reserved {gpu} GPU running", "GPU", usage, cheap)
         yield sku(f"Commitment v1: {gpu} GPU running", "GPU", "Commit1Yr", cheap)
+
+
+def _filler(number: int, currency: str) -> dict[str, Any]:
+    """Cores and RAM of machines without a GPU, and what is no machine at all."""
+    region = sorted(_PLACES)[number % len(_PLACES)]
+    text, family, group, unit = (
+        (f"N{number}D AMD Instance Core running", "Compute", "CPU", "h"),
+        (f"N{number}D AMD Instance Ram running", "Compute", "RAM", "GiBy.h"),
+        (f"Storage PD Capacity tier {number}", "Storage", "PDStandard", "GiBy.mo"),
+    )[number % 3]
+    usage = ("OnDemand", "Preemptible")[number % 2]
+    nanos = 1_000_000 * (1 + number % 90)
+    return _sku(
+        f"{text} in {_PLACES[region]}", family, group, usage, region, unit, nanos, _LONG_AGO_S, currency
+    )
 
 
 def _sku(

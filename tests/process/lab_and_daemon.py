@@ -67,7 +67,12 @@ class LabAndDaemon:
         timing: More or other keys of ``[timing]``.
         regions: By cloud.
         state: The daemon's state folder; one below `folder` when not given.
+
+    Attributes:
+        lab_module: What `python -m` runs as the lab.
     """
+
+    lab_module = "lab"
 
     def __init__(
         self,
@@ -105,7 +110,7 @@ class LabAndDaemon:
         scenario = self.folder / "scenario.json"
         scenario.write_text(json.dumps(self._scenario))
         where = self.folder / "lab"
-        command = [sys.executable, "-m", "lab", "--dir", str(where), "--rate", str(self.rate)]
+        command = [sys.executable, "-m", self.lab_module, "--dir", str(where), "--rate", str(self.rate)]
         command += ["--anchor", self._anchor, "--scenario", str(scenario), "--no-s3", "--die-with-parent"]
         self._spawn("lab", command, dict(os.environ))
         self.wait_for("the lab is up", (where / "lab.json").exists)

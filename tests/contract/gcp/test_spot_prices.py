@@ -9,9 +9,11 @@ from broker.core.money import micro_usd
 from broker.core.offer import Market
 from broker.core.time import DAY_S, HOUR_S, MINUTE_S
 from lab.faces import Reply, Request
+from lab.faces import gcp as face
 from lab.faults import Fault, FaultKind
+from lab.tls import ServiceAccount
 from lab.world import World
-from tests.contract.conftest import Cloud, Opened
+from tests.contract.conftest import PROJECT, Cloud, Opened
 from tests.contract.gcp.conftest import (
     ADVISED,
     CAPACITY,
@@ -38,6 +40,15 @@ def test_spot_is_the_advisors_price_and_equal_to_the_sum_of_the_parts(gcp: Cloud
         assert quote.effective_at_ms == listed[key].effective_at_ms
         assert quote.source == (ADVISED if quote.offer.market is Market.SPOT else LISTED)
         assert listed[key].source == LISTED
+
+
+def test_three_thousand_skus_are_read_for_the_same_prices(
+    gcp_opened: Opened, gcp: Cloud, world: World, account: ServiceAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {q.offer.key: q.price_text for q in gcp.provider.quotes()}
+    large = face.create(world, PROJECT, account.email, account.public_key_pem, filler=3_000)
+    monkeypatch.setattr(gcp_opened.face, "handler", large)
+    assert {q.offer.key: q.price_text for q in gcp.opened_with().quotes()} == few
 
 
 def test_what_google_starts_only_as_spot_is_not_quoted_on_demand_though_its_parts_are_priced(
