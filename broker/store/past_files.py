@@ -18,7 +18,7 @@ from broker.textfile import check_ordinary
 # What the metadata of a Parquet file of ours says.
 FORMAT_KEY, FORMAT = b"broker.format", b"price-points/1"
 ROW_GROUP = 50_000
-_NO_PYARROW = "Parquet needs pyarrow: install gpu-capacity-broker[parquet], or name the file .csv"
+_NO_PYARROW = "Parquet needs pyarrow: pip install --constraint requirements.lock '.[parquet]' in the checkout, or name the file .csv"
 
 Row = dict[str, Any]
 

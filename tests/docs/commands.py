@@ -3,10 +3,14 @@
 import argparse
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
+import botocore.exceptions
+import botocore.session
 import typer
+from botocore import xform_name
 
 from broker.cli.app import build
 from lab import __main__ as lab
@@ -15,7 +19,7 @@ from tests.docs.pages import ROOT
 
 # Programs of others that pages name. What they do is not ours to test; the files of ours that they are given are.
 FOREIGN = [
-    "aws",
+    "az",
     "bash",
     "cat",
     "cd",
@@ -27,6 +31,7 @@ FOREIGN = [
     "install",
     "journalctl",
     "kill",
+    "kubectl",
     "mkdir",
     "python3",
     "sed",
@@ -64,7 +69,11 @@ def check(line: str) -> None:
         _parse_module(words[2], words[3:])
     elif program == "make":
         _parse_make(words[1:])
-    elif program not in FOREIGN and not (words[0].startswith("/opt/broker/bin/") and program == "pip"):
+    elif program == "aws":
+        _parse_aws(words[1:])
+    elif program == "pip":
+        _parse_pip(words[1:])
+    elif program not in FOREIGN:
         raise Misunderstood(f"{line}: who is {words[0]}?")
     for word in words[1:]:
         path = word.strip("'\"")
@@ -144,6 +153,37 @@ def _argparse(parser: argparse.ArgumentParser, words: list[str]) -> None:
     except SystemExit as error:
         if error.code:
             raise Misunderstood(f"{parser.prog} {shlex.join(words)}") from error
+
+
+def _parse_aws(words: list[str]) -> None:
+    """Service, operation and options as the AWS CLI makes them of botocore's models; `s3` is a program of its own."""
+    if words[0] == "s3":
+        return
+    session = botocore.session.get_session()
+    try:
+        model = session.get_service_model(words[0])
+        names = {xform_name(name, "-"): name for name in model.operation_names}
+        shape = model.operation_model(names[words[1]]).input_shape
+    except (botocore.exceptions.UnknownServiceError, KeyError) as error:
+        raise Misunderstood(f"aws {shlex.join(words[:2])}: there is no such call") from error
+    known = {f"--{xform_name(name, '-')}" for name in (shape.members if shape else ())}
+    needed = {f"--{xform_name(name, '-')}" for name in (shape.required_members if shape else ())}
+    given = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
+    if wrong := given - known - {"--region", "--query", "--output", "--profile"}:
+        raise Misunderstood(f"aws {shlex.join(words)}: no option {', '.join(sorted(wrong))}")
+    if missing := needed - given:
+        raise Misunderstood(f"aws {shlex.join(words)}: needs {', '.join(sorted(missing))}")
+
+
+def _parse_pip(words: list[str]) -> None:
+    """What is installed is this checkout, with extras that it has: there is no package of ours anywhere else."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    what = [word for word in words[1:] if word.startswith(".")]
+    if words[:1] != ["install"] or len(what) != 1:
+        raise Misunderstood(f"pip {shlex.join(words)}: it installs a folder, the checkout")
+    named = re.fullmatch(r"\.(?:\[([a-z,]+)\])?", what[0])
+    if named is None or not set(named[1].split(",") if named[1] else ()) <= extras.keys():
+        raise Misunderstood(f"pip {shlex.join(words)}: extras are {', '.join(extras)}")
 
 
 def _parse_make(words: list[str]) -> None:

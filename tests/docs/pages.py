@@ -7,8 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_FENCE = re.compile(r"^(?P<ticks>`{3,})(?P<language>\w*)\s*$")
-_MARKER = re.compile(r"^<!-- (?P<kind>run|file|needs)(?:: (?P<what>.+))? -->$")
+_FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)\s*$")
+_MARKER = re.compile(r"^ *<!-- (?P<kind>run|file|needs)(?:: (?P<what>.+))? -->$")
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<text>.+)$")
 
@@ -66,19 +66,20 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Fenced blocks in their order."""
+    """Fenced blocks in their order, those of a list's steps, too."""
     name = str(page.relative_to(ROOT))
-    fence, begin, language, body = "", 0, "", list[str]()
+    fence, indent, begin, language, body = "", "", 0, "", list[str]()
     marker: tuple[str, str] = ("", "")
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         if fence:
-            if line == fence:
+            if line == indent + fence:
                 yield Block(name, begin, language, "\n".join([*body, ""]), *marker)
                 fence, marker = "", ("", "")
             else:
-                body.append(line)
+                body.append(line.removeprefix(indent))
         elif opened := _FENCE.match(line):
-            fence, begin, language, body = opened["ticks"], number, opened["language"], []
+            fence, indent, begin = opened["ticks"], opened["indent"], number
+            language, body = opened["language"], []
         elif told := _MARKER.match(line):
             marker = (told["kind"], told["what"] or "")
         elif line.strip():

@@ -60,7 +60,9 @@ def test_what_can_run_prints_what_the_page_says(page: str, clone: Path, reader: 
 @pytest.mark.parametrize(
     "line",
     ["broker wyh job", "broker why", "broker prices --gup H100", "broker token create", "make tset",
-     "python -m lab --rate 20", "python -m lab.ctl price a", "python -m lba", "frobnicate x", "cp policies/none.yaml x"],
+     "python -m lab --rate 20", "python -m lab.ctl price a", "python -m lba", "frobnicate x", "cp policies/none.yaml x",
+     "aws iam create-polcy --policy-name x", "aws iam create-policy --policy-name x", "aws ssm get-parameter --nam x",
+     "pip install gpu-capacity-broker", "pip install '.[azur]'", "kubectl apply -f docs/examples/none.yaml"],
 )  # fmt: skip
 def test_a_wrong_command_is_seen(line: str) -> None:
     with pytest.raises(commands.Misunderstood):
