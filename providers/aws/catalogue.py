@@ -10,6 +10,7 @@ from providers.aws.clients import Clients
 from providers.aws.errors import translated
 from providers.aws.settings import AwsOptions
 from providers.aws.types import TypeFacts, facts
+from providers.offers import offer_of
 
 # Types and zones change by the month; reading them costs a dozen calls.
 _AGE_MS = DAY_S * MS
@@ -33,20 +34,7 @@ class Catalogue:
 
     def offer(self, name: str, zone: str, market: Market) -> Offer:
         """One of its types in one of its zones."""
-        kind = self.types[name]
-        return Offer(
-            cloud="aws",
-            region=self.region,
-            zone=zone,
-            instance_type=kind.name,
-            market=market,
-            gpu=kind.gpu,
-            gpus=kind.gpus,
-            vcpus=kind.vcpus,
-            memory_gib=kind.memory_gib,
-            interconnect=kind.interconnect,
-            fabric=kind.fabric,
-        )
+        return offer_of("aws", self.region, zone, self.types[name], market)
 
 
 class Catalogues:

@@ -17,8 +17,8 @@ from providers.aws.catalogue import Catalogue, Catalogues
 from providers.aws.clients import Clients
 from providers.aws.errors import translated
 from providers.aws.nodes import launch_parameters
-from providers.aws.parallel import in_parallel
 from providers.aws.settings import AwsOptions
+from providers.parallel import in_parallel
 
 _AT_ONCE = 16
 

@@ -10,8 +10,8 @@ from broker.core.time import HOUR_S, MS
 from providers.aws import price_list, spot
 from providers.aws.catalogue import Catalogues
 from providers.aws.clients import Clients
-from providers.aws.parallel import in_parallel
 from providers.aws.settings import AwsOptions
+from providers.parallel import in_parallel
 
 # EC2's history is asked from this long before the last poll: a change may be published a while after it took effect.
 _OVERLAP_MS = HOUR_S * MS

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.core.gpu import GPUS
+from providers.offers import interconnect_of
 
 # EC2's GPU name -> our SKUs that it may be; memory decides. p4d and p4de are both "A100".
 _SKUS = {
@@ -60,7 +61,7 @@ def facts(kind: Mapping[str, Any]) -> TypeFacts | None:
         gpus=count,
         vcpus=int(kind.get("VCpuInfo", {}).get("DefaultVCpus", 0)),
         memory_gib=int(kind.get("MemoryInfo", {}).get("SizeInMiB", 0)) // 1024,
-        interconnect=_interconnect(gpu, count),
+        interconnect=interconnect_of(gpu, count),
         fabric="efa" if kind.get("NetworkInfo", {}).get("EfaSupported") else "ethernet",
     )
 
@@ -74,10 +75,3 @@ def _sku(device: Mapping[str, Any]) -> str:
         if any(abs(mib - value) <= _MEMORY_TOLERANCE * value for value in expected):
             return sku
     return f"{device.get('Manufacturer', '')} {name} {mib}MiB".strip()
-
-
-def _interconnect(gpu: str, count: int) -> str:
-    """SXM boards talk over NVLink; a single GPU has nobody to talk to."""
-    if count == 1:
-        return "none"
-    return "nvlink" if gpu in GPUS and GPUS[gpu].form == "SXM" else "pcie"

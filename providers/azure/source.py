@@ -20,6 +20,7 @@ from providers.azure.retail import RetailPrices
 from providers.azure.settings import AzureOptions, parse
 from providers.azure.sizes import SIZES, Size, Told, size_of
 from providers.azure.tariff import billing_rule, egress_rule
+from providers.offers import offer_of
 
 RETAIL_SOURCE = "azure:retail"
 PAST_SOURCE = "azure:spot_history"
@@ -226,16 +227,4 @@ class AzurePrices:
 
 def offer(region: str, size: Size, market: Market) -> Offer:
     """What is sold."""
-    return Offer(
-        cloud="azure",
-        region=region,
-        zone=region,
-        instance_type=size.name,
-        market=market,
-        gpu=size.gpu,
-        gpus=size.gpus,
-        vcpus=size.vcpus,
-        memory_gib=size.memory_gib,
-        interconnect=size.interconnect,
-        fabric=size.fabric,
-    )
+    return offer_of("azure", region, region, size, market)

@@ -39,7 +39,7 @@ class Instance:
     """One row.
 
     Attributes:
-        id: The node pools' ``instanceType``.
+        name: The node pools' ``instanceType``; ``id`` in the file.
         gpu: SKU, or words that are none: then the market keeps the quote in quarantine.
         gpus: Of one node.
         fabric: Between nodes.
@@ -47,7 +47,7 @@ class Instance:
         nodes_per_rack: 0 where nodes are sold one by one.
     """
 
-    id: str
+    name: str
     gpu: str
     gpus: int
     vcpus: int
@@ -89,9 +89,9 @@ def read_list(file: Path = SHIPPED) -> PriceList:
     instances: dict[str, Instance] = {}
     for row in rows:
         instance = _instance(row.as_mapped())
-        if instance.id in instances:
-            raise row.fail(f"a second row for {instance.id}")
-        instances[instance.id] = instance
+        if instance.name in instances:
+            raise row.fail(f"a second row for {instance.name}")
+        instances[instance.name] = instance
     if not instances:
         raise rows.fail("instances: empty")
     return PriceList(
@@ -113,7 +113,7 @@ def _instance(row: Mapped) -> Instance:
     if Market.SPOT in prices and (nodes_per_rack or gpu.startswith(_SUPERCHIPS)):
         raise row[_PRICES[Market.SPOT]].fail(f"{gpu} is not sold as spot")
     return Instance(
-        id=_name(row.need("id")),
+        name=_name(row.need("id")),
         gpu=gpu,
         gpus=row.need("gpus").as_int(1, _MOST_GPUS),
         vcpus=row.need("vcpus").as_int(1),

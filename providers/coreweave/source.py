@@ -13,6 +13,7 @@ from broker.core.time import DAY_S, MS, format_duration
 from providers.coreweave.node_pools import NodePool, listed
 from providers.coreweave.price_list import SHIPPED, PriceList, read_list
 from providers.coreweave.settings import CoreWeaveOptions, parse
+from providers.offers import offer_of
 
 HINTS = "coreweave:node_pools"
 
@@ -138,7 +139,9 @@ class CoreWeavePrices:
             return Check(name, False, self._too_old(prices, age_s))
         if age_s < -DAY_S:
             return Check(name, False, f"of {prices.date}, which is yet to come: its prices are not believed")
-        racks = ", ".join(f"{i.id} ({i.nodes_per_rack} nodes)" for i in prices.instances if i.nodes_per_rack)
+        racks = ", ".join(
+            f"{i.name} ({i.nodes_per_rack} nodes)" for i in prices.instances if i.nodes_per_rack
+        )
         beside = f"; sold by the rack, and no offer: {racks}" if racks else ""
         age = f"of {prices.date}, {format_duration(max(0, age_s))} old"
         rest = f"from {prices.source}; {len(prices.instances)} instance types{beside}"
@@ -198,22 +201,7 @@ def _offers(prices: PriceList, options: CoreWeaveOptions) -> Iterator[tuple[Offe
             if options.zones is not None and zone not in options.zones:
                 continue
             for market, text in instance.prices.items():
-                yield (
-                    Offer(
-                        cloud="coreweave",
-                        region=region_of(zone),
-                        zone=zone,
-                        instance_type=instance.id,
-                        market=market,
-                        gpu=instance.gpu,
-                        gpus=instance.gpus,
-                        vcpus=instance.vcpus,
-                        memory_gib=instance.memory_gib,
-                        interconnect=instance.interconnect,
-                        fabric=instance.fabric,
-                    ),
-                    text,
-                )
+                yield offer_of("coreweave", region_of(zone), zone, instance, market), text
 
 
 def _cluster(options: CoreWeaveOptions) -> Cluster:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from broker.core.gpu import GPUS
+from providers.offers import interconnect_of
 
 # Accelerator type -> our SKU. Both H100 names are the same board with another network.
 _SKUS = {
@@ -78,11 +78,14 @@ class MachineFacts:
         return self.name not in _NOT_ON_DEMAND
 
     @property
+    def memory_gib(self) -> int:
+        """Of the host."""
+        return self.memory_mib // 1024
+
+    @property
     def interconnect(self) -> str:
-        """SXM boards talk over NVLink; a single GPU has nobody to talk to."""
-        if self.gpus == 1:
-            return "none"
-        return "nvlink" if self.gpu in GPUS and GPUS[self.gpu].form == "SXM" else "pcie"
+        """Between its GPUs."""
+        return interconnect_of(self.gpu, self.gpus)
 
     @property
     def fabric(self) -> str:

@@ -22,6 +22,7 @@ from providers.gcp.settings import GcpOptions
 from providers.gcp.skus import MachinePrice, machine_price, parts
 from providers.gcp.spot import SOURCE as SPOT_SOURCE
 from providers.gcp.spot import SpotPrices
+from providers.offers import offer_of
 
 SOURCE = "gcp:skus"
 COMPUTE_ENGINE = "services/6F81-5844-456A"
@@ -149,16 +150,4 @@ def _listed_quote(offer: Offer, price: MachinePrice) -> RawQuote:
 
 
 def _offer(region: str, zone: str, machine: MachineFacts, market: Market) -> Offer:
-    return Offer(
-        cloud="gcp",
-        region=region,
-        zone=zone,
-        instance_type=machine.name,
-        market=market,
-        gpu=machine.gpu,
-        gpus=machine.gpus,
-        vcpus=machine.vcpus,
-        memory_gib=machine.memory_mib // 1024,
-        interconnect=machine.interconnect,
-        fabric=machine.fabric,
-    )
+    return offer_of("gcp", region, zone, machine, market)

@@ -13,6 +13,7 @@ from typing import Any
 from broker.core.errors import ProviderDown
 from broker.core.gpu import GPUS
 from broker.core.offer import Market, Offer
+from providers.offers import interconnect_of, offer_of
 
 # `PublicRegionCode` of the API's document 1.8.3. Regions come and go, so those that the API names are added.
 REGIONS = (
@@ -58,6 +59,12 @@ class InstanceType:
     memory_gib: int
     price_cents_h: int
     listed: frozenset[str]
+    fabric: str = "ethernet"
+
+    @property
+    def interconnect(self) -> str:
+        """Between its GPUs."""
+        return interconnect_of(self.gpu, self.gpus)
 
     @property
     def price_text(self) -> str:
@@ -86,21 +93,7 @@ def offers(kinds: Iterable[InstanceType], regions: Iterable[str]) -> Iterator[tu
     places = tuple(regions)
     for kind in kinds:
         for region in places:
-            yield (
-                Offer(
-                    cloud="lambda",
-                    region=region,
-                    zone=region,
-                    instance_type=kind.name,
-                    market=Market.ON_DEMAND,
-                    gpu=kind.gpu,
-                    gpus=kind.gpus,
-                    vcpus=kind.vcpus,
-                    memory_gib=kind.memory_gib,
-                    interconnect=_interconnect(kind),
-                ),
-                kind,
-            )
+            yield offer_of("lambda", region, region, kind, Market.ON_DEMAND), kind
 
 
 def sku_of(gpu_description: str, name: str) -> str:
@@ -159,10 +152,3 @@ def _unreadable(where: str, what: str) -> ProviderDown:
     return ProviderDown(
         f"lambda: reading instance types: {where[:40]}: {what}, which the API's document does not allow"
     )
-
-
-def _interconnect(kind: InstanceType) -> str:
-    """SXM boards talk over NVLink; a single GPU has nobody to talk to."""
-    if kind.gpus == 1:
-        return "none"
-    return "nvlink" if kind.gpu in GPUS and GPUS[kind.gpu].form == "SXM" else "pcie"

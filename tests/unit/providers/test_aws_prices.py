@@ -1,18 +1,15 @@
 """Rows of EC2's price list and spot history that are not what they seem."""
 
 import json
-import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import pytest
 
 from broker.core.time import from_iso
 from providers.aws.catalogue import Catalogue
-from providers.aws.parallel import in_parallel
 from providers.aws.placement import groups
 from providers.aws.price_list import ListPrice, listed
 from providers.aws.spot import quotes_of
@@ -163,39 +160,6 @@ def test_a_page_of_the_price_list_is_dropped_when_the_next_is_read() -> None:
 
     assert len(listed(pages(), NOW_MS)) == 30
     assert most <= 2
-
-
-def test_calls_run_side_by_side_but_never_more_than_allowed() -> None:
-    lock, running, most = threading.Lock(), 0, 0
-    two = threading.Barrier(2, timeout=10)
-
-    def call(number: int) -> int:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        two.wait()  # nobody gets past this alone
-        with lock:
-            running -= 1
-        return number
-
-    assert in_parallel([partial(call, number) for number in range(8)], 2) == list(range(8))
-    assert most == 2
-
-
-def test_after_a_failure_no_call_is_begun_and_the_first_in_order_is_told() -> None:
-    begun = []
-
-    def call(number: int) -> int:
-        begun.append(number)
-        if number in (1, 3):
-            raise ValueError(f"call {number}")
-        return number
-
-    with pytest.raises(ValueError, match="call 1"):
-        in_parallel([partial(call, number) for number in range(8)], 1)
-    assert begun == [0, 1]
-    assert in_parallel([], 4) == []
 
 
 L4, L40S = ("L4-24GB", "g6"), ("L40S-48GB", "g6e")
