@@ -292,7 +292,7 @@ class TestFiles:
 
     def test_without_pyarrow_the_extra_is_named(self, tmp_path, monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-        with pytest.raises(UsageError, match=r"gpu-capacity-broker\[parquet\]"):
+        with pytest.raises(UsageError, match=r"'\.\[parquet\]' in the checkout"):
             write(tmp_path / "m.parquet", [], NOW)
         assert write(tmp_path / "m.csv", [], NOW) == 0
 
