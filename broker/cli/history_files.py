@@ -9,11 +9,12 @@ import typer
 
 from broker.cli.output import AsJson, say, show_json
 from broker.cli.serve import ConfigOption
-from broker.core.errors import NotFound, UsageError
+from broker.core.errors import NotFound, Refused, UsageError
 from broker.core.offer import Quote
-from broker.core.time import MS, from_iso, parse_duration
+from broker.core.time import MS, from_iso, parse_duration, to_iso
 
 if TYPE_CHECKING:
+    from broker.core.ports import Clock
     from broker.settings import Settings
     from broker.store.past_files import Source
 
@@ -57,7 +58,8 @@ def export(
     from broker.store.past import PastStore
     from broker.store.past_files import write
 
-    settings, now_ms = _settings(config)
+    settings, clock = _settings(config)
+    now_ms = clock.now_ms()
     path = settings.state_dir / "history.db"
     if not path.is_file():
         raise NotFound(
@@ -85,21 +87,31 @@ def import_(
         bool,
         typer.Option("--skip-bad", help="Leave wrong rows out; without it one wrong row imports nothing."),
     ] = False,
+    rebill: Annotated[
+        bool,
+        typer.Option(
+            "--rebill",
+            help="Also prices that change what your nodes have cost; without it they import nothing.",
+        ),
+    ] = False,
     config: ConfigOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Take the past into the history. It never becomes a price now, and says nothing against one.
 
     Every row is looked at before the first is written. Rows that are wrong are told with their number, from 1, and exit is 2.
+    Bills are computed from the history: prices from when your nodes ran are told by offer and refused with exit 6.
     Again is no harm: what is known already says nothing new. Ends on Ctrl-C between two batches; what is in is in.
     """
     from broker.market.bands import outside_band
     from broker.settings import CLOUDS
     from broker.store.past import Added, PastStore
+    from broker.store.past_bills import billed
     from broker.store.past_files import read
     from broker.store.past_rows import Observed, quote_of
 
-    settings, now_ms = _settings(config)
+    settings, clock = _settings(config)
+    now_ms = clock.now_ms()
     source = read(file)
     observed = _observed(observed_at, source)
     if source.unknown:
@@ -120,9 +132,23 @@ def import_(
     settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = PastStore.open(settings.state_dir / "history.db")
     done = Added()
+    confirmed = observed is Observed.FILE
     try:
+        stretches = billed(settings.state_dir / "state.db", clock)
+        rebilled = [
+            quote
+            for quotes in (_batches(source, to_quote) if stretches else ())
+            for quote in store.rebilling(quotes, stretches, confirmed)
+        ]
+        if rebilled:
+            _tell_rebilled(rebilled)
+            if not rebill:
+                raise Refused(
+                    f"{file}: {len(rebilled)} prices would change what nodes of yours have cost; nothing is imported "
+                    "(--rebill imports them too)"
+                )
         for quotes in _batches(source, to_quote):
-            done += store.add(quotes, confirmed=observed is Observed.FILE)
+            done += store.add(quotes, confirmed)
             time.sleep(_PAUSE_S)
     finally:
         store.close()
@@ -133,6 +159,7 @@ def import_(
             "points": done.points,
             "known": done.known,
             "newer": done.newer,
+            "rebilled": len(rebilled),
         }
         show_json(counted | {"observed_at": observed.value})
         return
@@ -146,12 +173,24 @@ def import_(
         say(f"wrong rows left out: {bad}")
 
 
-def _settings(config: Path | None) -> "tuple[Settings, int]":
+def _tell_rebilled(quotes: list[Quote]) -> None:
+    by_offer: dict[str, list[int]] = {}
+    for quote in quotes:
+        by_offer.setdefault(quote.offer.key, []).append(quote.effective_at_ms)
+    for key, times in sorted(by_offer.items())[:_SHOWN]:
+        say(
+            f"{key}: nodes of yours ran at {len(times)} of its prices, {to_iso(min(times))} to {to_iso(max(times))}"
+        )
+    if len(by_offer) > _SHOWN:
+        say(f"and {len(by_offer) - _SHOWN} more offers")
+
+
+def _settings(config: Path | None) -> "tuple[Settings, Clock]":
     from broker.clock import SystemClock
     from broker.settings import Settings
 
     settings = Settings.load(config)
-    return settings, SystemClock(settings.clock.rate, settings.clock.anchor_ms).now_ms()
+    return settings, SystemClock(settings.clock.rate, settings.clock.anchor_ms)
 
 
 def _count_bad(source: "Source", to_quote: Callable[[Any], Quote]) -> tuple[int, int]:

@@ -4,8 +4,9 @@ What comes in is the past and stays the past: it never becomes a price now, so t
 no earlier than the price that an offer has now would say that the price now does not hold, and is left out.
 """
 
+import math
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +33,16 @@ _POINTS = f"""\
 SELECT p.price_micro_usd_h, p.effective_at_ms, p.observed_at_ms, s.name
 FROM price_point p JOIN source s ON s.id = p.source_id
 WHERE p.offer_id = :id AND p.{_FROM} ORDER BY p.effective_at_ms, p.observed_at_ms"""
+_PRICES = """\
+SELECT effective_at_ms, price_micro_usd_h FROM price_point WHERE offer_id = :id ORDER BY effective_at_ms, observed_at_ms"""
+_NO_ID = -1
 _INSERT = f"INSERT INTO price_point (offer_id, {', '.join(Held._fields)}) VALUES (?, ?, ?, ?, ?)"
 _KNOWN = f"""\
 SELECT effective_at_ms, observed_at_ms, price_micro_usd_h, source_id FROM price_point
 WHERE offer_id = :id AND {_FROM} AND effective_at_ms <= :to_ms ORDER BY effective_at_ms, observed_at_ms"""
+
+Stretches = Mapping[str, Sequence[tuple[int, int]]]
+"""By offer key, from and until when a node of ours was billed, in ms."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,15 @@ class PastStore:
                 for row in fetch(connection, _POINTS, {"id": offer_id, "from_ms": since_ms}):
                     yield Quote(offer, *row)
 
+    def rebilling(self, quotes: Iterable[Quote], billed: Stretches, confirmed: bool) -> list[Quote]:
+        """Those that would change what an offer cost while a node of ours was billed for it. Arguments as of `add`."""
+        found: list[Quote] = []
+        with self._engines.reader.begin() as connection:
+            ids: dict[str, int] = dict(fetch(connection, _IDS))
+            for key, mine in _by_key(quote for quote in quotes if quote.offer.key in billed).items():
+                found += _rebilling(connection, ids.get(key, _NO_ID), mine, billed[key], confirmed)
+        return found
+
     def add(self, quotes: Iterable[Quote], confirmed: bool) -> Added:
         """Take prices of the past in, in one transaction.
 
@@ -97,9 +113,7 @@ class PastStore:
             confirmed: The same price again counts where its cloud names a time for it, as it does in a poll. Else
                 only changes count: who writes a price down every hour says nothing by it.
         """
-        by_key: dict[str, list[Quote]] = {}
-        for quote in quotes:
-            by_key.setdefault(quote.offer.key, []).append(quote)
+        by_key = _by_key(quotes)
         done = Added()
         with self._engines.writer.begin() as connection:
             ids = _ids(connection, {key: found[0].offer for key, found in by_key.items()})
@@ -112,6 +126,34 @@ class PastStore:
             if rows:
                 connection.exec_driver_sql(_INSERT, rows)
         return done
+
+
+def _by_key(quotes: Iterable[Quote]) -> dict[str, list[Quote]]:
+    found: dict[str, list[Quote]] = {}
+    for quote in quotes:
+        found.setdefault(quote.offer.key, []).append(quote)
+    return found
+
+
+def _rebilling(
+    connection: Connection,
+    offer_id: int,
+    quotes: Sequence[Quote],
+    stretches: Sequence[tuple[int, int]],
+    confirmed: bool,
+) -> Iterator[Quote]:
+    fresh, _ = _new_to(connection, offer_id, quotes, dict.fromkeys((q.source for q in quotes), 0), confirmed)
+    known = list(fetch(connection, _PRICES, {"id": offer_id}))
+    starts = sorted({row[0] for row in known} | {held.effective_at_ms for held in fresh})
+    for held in fresh:
+        from_ms = held.effective_at_ms
+        at = bisect_right(known, from_ms, key=lambda row: row[0])
+        if at and known[at - 1][1] == held.price_micro_usd_h:
+            continue
+        following = bisect_right(starts, from_ms)
+        until_ms = starts[following] if following < len(starts) else math.inf
+        if any(start_ms < until_ms and from_ms < end_ms for start_ms, end_ms in stretches):
+            yield Quote(quotes[0].offer, held.price_micro_usd_h, from_ms, held.observed_at_ms, "")
 
 
 def _new_to(

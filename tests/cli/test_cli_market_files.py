@@ -2,13 +2,18 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 
 from broker.core.offer import Quote
 from broker.core.time import DAY_S, MS, to_iso
 from broker.store.history import HistoryStore
+from broker.store.past_files import write
+from broker.store.state import StateStore
+from tests.clocks import CountingIds, ManualClock
 from tests.unit.serve.conftest import OFFER
+from tests.unit.store import rows
 
 NOW = 1_790_000_000_000
 
@@ -94,13 +99,13 @@ class TestWrongRows:
         put(history, 1, 2, 3)
         cli("market", "export", tmp_path / "m.csv")
         with open(tmp_path / "m.csv", encoding="utf-8", newline="") as source:
-            rows = list(csv.reader(source))
-        at = rows[0].index("price_micro_usd_h")
-        rows[2][at] = "0"
-        rows[1][rows[0].index("zone")] = "use1-az9"
-        rows[3][rows[0].index("zone")] = "use1-az9"
+            lines = list(csv.reader(source))
+        at = lines[0].index("price_micro_usd_h")
+        lines[2][at] = "0"
+        lines[1][lines[0].index("zone")] = "use1-az9"
+        lines[3][lines[0].index("zone")] = "use1-az9"
         with open(tmp_path / "m.csv", "w", encoding="utf-8", newline="") as out:
-            csv.writer(out).writerows(rows)
+            csv.writer(out).writerows(lines)
         return tmp_path / "m.csv"
 
     def test_one_imports_nothing_and_is_told_with_its_number(self, history, cli, file):
@@ -119,6 +124,7 @@ class TestWrongRows:
             "points": 2,
             "known": 0,
             "newer": 0,
+            "rebilled": 0,
             "observed_at": "import",
         }
         assert "row 2" in err
@@ -160,3 +166,64 @@ def test_a_price_that_nobody_could_have_paid_gets_in_by_no_door(history, cli, tm
     assert code == 2
     assert "row 1: $900000.00/h is outside what 8 x H100-SXM5-80GB spot can cost" in err
     assert prices(history) == [20_000_001]
+
+
+class TestBills:
+    """A node of ours ran from day 10 to day 20, while a daemon has both databases open."""
+
+    def day(self, number: int) -> int:
+        return NOW - (100 - number) * DAY_S * MS
+
+    @pytest.fixture(autouse=True)
+    def ran(self, history, tmp_path):
+        put(history, 5, 15, 30)
+        store = StateStore.open(tmp_path / "state" / "state.db", ManualClock(NOW), CountingIds())
+        with store.write() as tx:
+            tx.save(rows.job())
+            tx.save(replace(rows.placement(), offer=OFFER))
+            tx.save(rows.node(billed_from_ms=self.day(10), ended_at_ms=self.day(20)))
+        yield
+        store.close()
+
+    @pytest.fixture
+    def bring(self, cli, tmp_path):
+        def bring(points, *options, offer=OFFER):
+            quotes = [Quote(offer, price, self.day(at), self.day(at), "s") for at, price in points]
+            write(tmp_path / "m.csv", quotes, NOW)
+            return cli("market", "import", tmp_path / "m.csv", *options)
+
+        return bring
+
+    def test_a_price_that_changes_one_is_told_and_refused(self, history, bring):
+        code, _, err = bring([(1, 18_000_000), (12, 19_000_000), (17, 21_000_000), (25, 22_000_000)])
+        assert code == 6
+        assert (
+            f"{OFFER.key}: nodes of yours ran at 2 of its prices, {to_iso(self.day(12))} to {to_iso(self.day(17))}"
+            in err
+        )
+        assert "2 prices would change what nodes of yours have cost; nothing is imported" in err
+        assert prices(history) == [20_000_005, 20_000_015, 20_000_030]
+
+    def test_on_your_word_it_is_imported_and_told_all_the_same(self, history, bring):
+        code, out, err = bring([(12, 19_000_000)], "--rebill", "--json")
+        assert (code, json.loads(out)["points"], json.loads(out)["rebilled"]) == (0, 1, 1)
+        assert "nodes of yours ran at 1 of its prices" in err
+        assert prices(history) == [20_000_005, 19_000_000, 20_000_015, 20_000_030]
+
+    @pytest.mark.parametrize(
+        "points",
+        [
+            [(1, 18_000_000)],  # until day 5
+            [(25, 22_000_000)],
+            [(12, 20_000_005)],  # what held then
+            [(5, 20_000_005), (15, 20_000_015)],
+        ],
+    )
+    def test_what_changes_none_is_imported(self, bring, points):
+        assert bring(points)[0] == 0
+
+    def test_what_held_when_it_began_changes_it(self, bring):
+        assert bring([(7, 18_000_000)])[0] == 6
+
+    def test_another_offer_changes_none(self, bring):
+        assert bring([(12, 18_000_000)], offer=replace(OFFER, zone="use1-az9"))[0] == 0
