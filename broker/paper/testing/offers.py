@@ -23,7 +23,7 @@ T = TypeVar("T")
 _FACTS: Final = ("region", "gpu", "gpus", "vcpus", "memory", "interconnect", "fabric")
 _INTERCONNECTS: Final = ("nvlink", "pcie", "none")
 _FABRICS: Final = ("efa", "infiniband", "gpudirect", "ethernet")
-_MOST_OFFERS: Final = 500
+_MOST_OFFERS: Final = 100
 
 
 @dataclass(frozen=True)

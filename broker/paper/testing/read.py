@@ -33,7 +33,7 @@ START_MS: Final = 1_767_571_200_000
 POLL_S: Final = 300
 
 _MAX_BYTES: Final = 512 * 1024
-_MOST_CASES: Final = 500
+_MOST_CASES: Final = 200
 _MOST_POLLS: Final = 20_000
 _LONGEST_S: Final = 30 * DAY_S
 _KEYS: Final = (
