@@ -1,7 +1,6 @@
 """From `broker.toml` to the values that the rooms take. Pure but for opening providers."""
 
 from collections.abc import Mapping
-from typing import cast
 
 from broker.core.errors import ProviderError, SettingsError
 from broker.core.model import PlacementState
@@ -9,7 +8,7 @@ from broker.core.ports import Clock, PriceSource, Provider
 from broker.decision.subject import Caps, Timing
 from broker.migration.rules import Rules
 from broker.settings import Settings
-from providers.registry import CLOUDS, open_source
+from providers.registry import open_source, rents
 
 # A drain must have killed the job before its placement's deadline takes the node away.
 _DRAIN_SHARE = 0.8
@@ -31,7 +30,7 @@ def open_clouds(
 
 def that_rent(sources: Mapping[str, PriceSource]) -> dict[str, Provider]:
     """Those of them that nodes can be rented from."""
-    return {cloud: cast(Provider, source) for cloud, source in sources.items() if CLOUDS[cloud].rents}
+    return {cloud: source for cloud, source in sources.items() if rents(source)}
 
 
 def poll_intervals(settings: Settings) -> Mapping[str, int]:

@@ -1,7 +1,7 @@
 """Options of a cloud, as `[clouds.NAME]` has them, into a strict model; every mistake names its key."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -82,6 +82,24 @@ def parse_options(kind: type[M], cloud: str, options: Mapping[str, Any]) -> M:
             raise SettingsError(f"{path}: unknown key", hint=_suggestion(kind, loc)) from error
         message, near = words(same, table="a table")
         raise SettingsError(f"{path}: {message}", hint=near or _description(kind, loc)) from error
+
+
+def refuse_half(parsed: Options, cloud: str, needed: str, launches: Sequence[str]) -> None:
+    """A cloud without the option that every launch needs is one whose prices are read; then none of the others may be set.
+
+    Args:
+        needed: The option; None when it is not set.
+        launches: Options that are of use for launches alone.
+
+    Raises:
+        SettingsError: one of them is set; the text names it and the one that is missing.
+    """
+    given = [key for key in launches if key in parsed.model_fields_set]
+    if getattr(parsed, needed) is None and given:
+        raise SettingsError(
+            f"clouds.{cloud}.{needed}: missing, and {given[0]} is of use for launches alone",
+            hint=f"{type(parsed).model_fields[needed].description}; to read prices only, leave both out",
+        )
 
 
 def _suggestion(kind: type[Options], loc: tuple[int | str, ...]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, TypeGuard
 
 from broker.core.errors import SettingsError
 from broker.core.ports import Clock, PriceSource, Provider
@@ -16,20 +16,18 @@ class Cloud:
     Attributes:
         provider: Module with ``open_provider(options, clock, installation_id)``.
         settings: Module with ``vendor_endpoints(options)``; imports no SDK.
-        rents: Whether what it opens is a `Provider`. Of the others only the prices are read.
     """
 
     provider: str
     settings: str
-    rents: bool = True
 
 
 CLOUDS: Mapping[str, Cloud] = {
     "aws": Cloud("providers.aws.provider", "providers.aws.settings"),
-    "azure": Cloud("providers.azure.source", "providers.azure.settings", rents=False),
+    "azure": Cloud("providers.azure.source", "providers.azure.settings"),
     "gcp": Cloud("providers.gcp.provider", "providers.gcp.settings"),
-    "coreweave": Cloud("providers.coreweave.source", "providers.coreweave.settings", rents=False),
-    "lambda": Cloud("providers.lambda_cloud.source", "providers.lambda_cloud.settings", rents=False),
+    "coreweave": Cloud("providers.coreweave.source", "providers.coreweave.settings"),
+    "lambda": Cloud("providers.lambda_cloud.source", "providers.lambda_cloud.settings"),
     "local": Cloud("providers.local.provider", "providers.local.settings"),
 }
 
@@ -51,9 +49,15 @@ def open_provider(cloud: str, options: Mapping[str, Any], clock: Clock, installa
     Raises:
         SettingsError: see `open_source`; or only the prices of this cloud are read.
     """
-    if not _cloud(cloud).rents:
+    source = open_source(cloud, options, clock, installation_id)
+    if not rents(source):
         raise SettingsError(f"clouds.{cloud}: only the prices of this cloud are read")
-    return cast(Provider, open_source(cloud, options, clock, installation_id))
+    return source
+
+
+def rents(source: PriceSource) -> TypeGuard[Provider]:
+    """Whether nodes can be rented there: of some clouds, and of those with no settings for launches, only prices are read."""
+    return isinstance(source, Provider)
 
 
 def vendor_endpoints(cloud: str, options: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ Provider methods block; the shell runs them in a bounded thread pool with hard t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from broker.core.availability import Availability, Unanswered
 from broker.core.model import EndedBy
@@ -153,6 +153,7 @@ class PriceSource(Protocol):
         """Credentials, rights and reach, for `broker doctor`. Never raises."""
 
 
+@runtime_checkable
 class Provider(PriceSource, Protocol):
     """One cloud that we can rent from.
 

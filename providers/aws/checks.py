@@ -24,13 +24,12 @@ _AT_ONCE = 16
 
 # EC2's reading calls, as boto3 names them, with what a dry run needs beside.
 _READS: dict[str, dict[str, Any]] = {
-    "describe_instances": {},
     "describe_instance_types": {},
     "describe_instance_type_offerings": {},
     "describe_availability_zones": {},
     "describe_spot_price_history": {},
-    "describe_spot_instance_requests": {},
 }
+_OF_NODES: dict[str, dict[str, Any]] = {"describe_instances": {}, "describe_spot_instance_requests": {}}
 _SCORES = {"get_spot_placement_scores": {"InstanceTypes": ["p5.48xlarge"], "TargetCapacity": 1}}
 
 # Quotas of running vCPUs by the letter that types begin with. The codes are background knowledge, seen in public code
@@ -53,8 +52,9 @@ class Checks:
         self._installation_id = installation_id
 
     def all(self) -> list[Check]:
-        """Who we are, rights, and for each region image, launch and quotas. Never raises."""
-        reads = _READS | (_SCORES if self._options.placement_scores else {})
+        """Who we are, rights, and where something is launched, for each region image, launch and quotas. Never raises."""
+        renting = self._options.image_id is not None
+        reads = _READS | (_OF_NODES if renting else {}) | (_SCORES if self._options.placement_scores else {})
         asked: list[Callable[[], list[Check]]] = [
             partial(_one, "aws: credentials", self._identity),
             partial(_one, "aws: pricing:GetProducts", self._price_list),
@@ -62,9 +62,10 @@ class Checks:
                 partial(_one, _right(call), partial(self._may, call, needed))
                 for call, needed in reads.items()
             ),
-            *(partial(self._region, region) for region in self._options.regions),
+            *(partial(self._region, region) for region in self._options.regions if renting),
         ]
-        return [check for checks in in_parallel(asked, _AT_ONCE) for check in checks]
+        found = [check for checks in in_parallel(asked, _AT_ONCE) for check in checks]
+        return found if renting else [*found, Check("aws: launches", None, "prices only: no image_id is set")]
 
     def _identity(self) -> str:
         with translated("asking who we are"):

@@ -1,4 +1,4 @@
-"""EC2 as a `Provider`."""
+"""EC2 as a `Provider`; without an image, as a `PriceSource` alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -28,13 +28,15 @@ from providers.aws.settings import AwsOptions, parse
 from providers.aws.tariff import billing_rule, egress_rule
 
 
-def open_provider(options: Mapping[str, Any], clock: Clock, installation_id: str) -> "AwsProvider":
-    """See `providers.registry.open_provider`."""
-    return AwsProvider(parse(options), clock, installation_id)
+def open_provider(options: Mapping[str, Any], clock: Clock, installation_id: str) -> "AwsPrices":
+    """See `providers.registry.open_source`."""
+    parsed = parse(options)
+    kind = AwsPrices if parsed.image_id is None else AwsProvider
+    return kind(parsed, clock, installation_id)
 
 
-class AwsProvider:
-    """One AWS account."""
+class AwsPrices:
+    """Prices of one AWS account."""
 
     cloud = "aws"
 
@@ -59,6 +61,26 @@ class AwsProvider:
     def availability(self) -> Sequence[Availability | Unanswered]:
         """Spot placement scores of zones; asked every six hours, told with their date."""
         return self._scores.hints()
+
+    def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
+        """By place: same zone free, other zone, other region, internet."""
+        return self._egress.micro_usd_per_gib(from_offer, to_offer)
+
+    def billing_rule(self, market: Market) -> BillingRule:
+        """See `providers.aws.tariff`."""
+        return billing_rule(market)
+
+    def disk_micro_usd_per_gib_month(self, region: str) -> int:
+        """Of the boot disk's type."""
+        return micro_usd(self._options.disk_usd_gib_month)
+
+    def check(self) -> Sequence[Check]:
+        """Who we are, each right, and where something is launched, for each region image, launch and quotas."""
+        return self._checks.all()
+
+
+class AwsProvider(AwsPrices):
+    """One AWS account."""
 
     def create(self, request: LaunchRequest) -> CloudNode:
         """One instance. ``ClientToken`` makes a resent request the same instance.
@@ -95,22 +117,6 @@ class AwsProvider:
             except ClientError as error:
                 if error.response.get("Error", {}).get("Code") != "InvalidInstanceID.NotFound":
                     raise
-
-    def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
-        """By place: same zone free, other zone, other region, internet."""
-        return self._egress.micro_usd_per_gib(from_offer, to_offer)
-
-    def billing_rule(self, market: Market) -> BillingRule:
-        """See `providers.aws.tariff`."""
-        return billing_rule(market)
-
-    def disk_micro_usd_per_gib_month(self, region: str) -> int:
-        """Of the boot disk's type."""
-        return micro_usd(self._options.disk_usd_gib_month)
-
-    def check(self) -> Sequence[Check]:
-        """Who we are, each right, and for each region image, launch and quotas."""
-        return self._checks.all()
 
     def _list(self, tag: dict[str, Any]) -> list[CloudNode]:
         filters = [tag, {"Name": "instance-state-name", "Values": list(BILLED_STATES)}]

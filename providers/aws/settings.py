@@ -2,29 +2,36 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from providers.options import ExistingFile, Options, parse_options
+from providers.options import ExistingFile, Options, parse_options, refuse_half
 
 # Families with whole NVIDIA GPUs; fractional ones among them are dropped by their GPU count.
 DEFAULT_TYPES = ("p3*", "p4*", "p5*", "p6*", "g4dn*", "g5.*", "g6.*", "g6e.*")
 
 
+# Of use for launches alone.
+_LAUNCHES = ("subnet_ids", "security_group_ids", "root_device", "iam_instance_profile", "key_name")
+
+ImageMap = Annotated[Mapping[str, str], Field(min_length=1)]
+
+
 class AwsOptions(Options):
-    """Everything of an account that a launch needs.
+    """Everything of an account that prices need, and with an image what a launch needs.
 
     Credentials come from boto3's own chain (environment, profile, instance role); none are written here.
     """
 
-    regions: tuple[str, ...] = Field(min_length=1, description='regions to rent in: ["us-east-1"]')
+    regions: tuple[str, ...] = Field(min_length=1, description='regions to price and rent in: ["us-east-1"]')
     instance_types: tuple[str, ...] = Field(
         default=DEFAULT_TYPES, min_length=1, description='instance types, with *: ["p5*", "g6.xlarge"]'
     )
-    image_id: Mapping[str, str] | str = Field(
-        description='AMI by region, {us-east-1 = "ami-..."}; also "resolve:ssm:/path/of/parameter", good for all'
+    image_id: ImageMap | str | None = Field(
+        default=None,
+        description='AMI by region, {us-east-1 = "ami-..."}; also "resolve:ssm:/path/of/parameter", good for all',
     )
     subnet_ids: Mapping[str, str] = Field(
         default_factory=dict, description='subnet by zone id: {use1-az6 = "subnet-..."}'
@@ -65,8 +72,10 @@ class AwsOptions(Options):
     )
 
     def image_in(self, region: str) -> str | None:
-        """The image for a region, None when the map has none."""
-        return self.image_id if isinstance(self.image_id, str) else self.image_id.get(region)
+        """The image for a region, None when there is none for it."""
+        if self.image_id is None or isinstance(self.image_id, str):
+            return self.image_id
+        return self.image_id.get(region)
 
 
 def parse(options: Mapping[str, Any]) -> AwsOptions:
@@ -75,7 +84,9 @@ def parse(options: Mapping[str, Any]) -> AwsOptions:
     Raises:
         SettingsError: an option is wrong; the text names the key.
     """
-    return parse_options(AwsOptions, "aws", options)
+    parsed = parse_options(AwsOptions, "aws", options)
+    refuse_half(parsed, "aws", "image_id", _LAUNCHES)
+    return parsed
 
 
 def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:
@@ -89,9 +100,8 @@ def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:
     )
     urls.append(parsed.endpoint_pricing or f"https://api.pricing.{pricing}.amazonaws.com")
     urls.append(parsed.endpoint_sts or f"https://sts.{parsed.regions[0]}.amazonaws.com")
-    if (
-        parsed.endpoint_service_quotas or not parsed.endpoint_ec2
-    ):  # a lab without quotas is not asked for them
+    # A lab without quotas is not asked for them, nor is anybody of whom only prices are read.
+    if parsed.image_id is not None and (parsed.endpoint_service_quotas or not parsed.endpoint_ec2):
         quotas = [f"https://servicequotas.{region}.amazonaws.com" for region in parsed.regions]
         urls += [parsed.endpoint_service_quotas] if parsed.endpoint_service_quotas else quotas
     return [url for url in urls if _is_amazon(url)]

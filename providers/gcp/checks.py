@@ -31,19 +31,22 @@ class Checks:
         self._advisor = advisor
         self._prices = prices
 
-    def all(self, owned: Callable[[], int]) -> list[Check]:
-        """Credentials, rights, advice, quotas. Never raises.
+    def all(self, owned: Callable[[], int] | None) -> list[Check]:
+        """Credentials, rights and advice; where something is launched, the rights to look after it and quotas. Never raises.
 
         Args:
-            owned: Counts our instances.
+            owned: Counts our instances; None where nothing is launched.
         """
         lines = [
             _one("gcp: credentials", self._clients.account),
             _one("gcp: price list", self._price_list),
-            _one("gcp: compute.instances.list", lambda: f"{owned()} of ours"),
         ]
+        if owned is None:
+            lines.append(Check("gcp: launches", None, "prices only: no image is set"))
+        else:
+            lines.append(_one("gcp: compute.instances.list", lambda: f"{owned()} of ours"))
         for region in self._options.regions:
-            lines += _safely(f"gcp: {region}", partial(self._region, region))
+            lines += _safely(f"gcp: {region}", partial(self._region, region, renting=owned is not None))
         if not self._options.capacity_advice:
             lines.append(Check("gcp: compute.advice", None, "switched off: clouds.gcp.capacity_advice"))
             return lines
@@ -55,7 +58,7 @@ class Checks:
             next(iter(self._clients.catalogue.list_skus(asked, **self._clients.call).pages))
         return "readable"
 
-    def _region(self, region: str) -> list[Check]:
+    def _region(self, region: str, *, renting: bool) -> list[Check]:
         name = f"gcp: {region}: compute.regions.get"
         asked = compute_v1.GetRegionRequest(project=self._options.project, region=region)
         try:
@@ -64,17 +67,17 @@ class Checks:
         except ProviderError as error:
             return [Check(name, False, str(error))]
         zones = [url.rpartition("/")[2] for url in answer.zones]
+        asks = {"machineTypes.list": self._machine_types}
+        if renting:
+            asks["zoneOperations.list"] = self._operations
         return [
             Check(name, True, ", ".join(zones)),
             *(
                 _one(f"gcp: {region}: compute.{right}", partial(ask, zones[0]))
-                for right, ask in (
-                    ("machineTypes.list", self._machine_types),
-                    ("zoneOperations.list", self._operations),
-                )
+                for right, ask in asks.items()
                 if zones
             ),
-            quotas(region, answer.quotas),
+            *([quotas(region, answer.quotas)] if renting else []),
         ]
 
     def _machine_types(self, zone: str) -> str:

@@ -1,4 +1,4 @@
-"""Compute Engine as a `Provider`."""
+"""Compute Engine as a `Provider`; without an image, as a `PriceSource` alone."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,24 +42,19 @@ _FIRST_POLL_S = 0.2
 _SLOWEST_POLL_S = 2.0
 
 
-def open_provider(options: Mapping[str, Any], clock: Clock, installation_id: str) -> "GcpProvider":
-    """See `providers.registry.open_provider`."""
-    return GcpProvider(parse(options), clock, installation_id)
+def open_provider(options: Mapping[str, Any], clock: Clock, installation_id: str) -> "GcpPrices":
+    """See `providers.registry.open_source`."""
+    parsed = parse(options)
+    return GcpPrices(parsed, clock) if parsed.image is None else GcpProvider(parsed, clock, installation_id)
 
 
-class GcpProvider:
-    """One Google Cloud project."""
+class GcpPrices:
+    """Prices of one Google Cloud project."""
 
     cloud = "gcp"
 
-    def __init__(self, options: GcpOptions, clock: Clock, installation_id: str) -> None:
-        if not installation_id.replace("-", "").isalnum() or installation_id != installation_id.lower():
-            raise SettingsError(
-                f"installation id {installation_id!r} cannot be a label",
-                hint="lower-case letters, digits and dashes only",
-            )
+    def __init__(self, options: GcpOptions, clock: Clock) -> None:
         self._options = options
-        self._installation_id = installation_id
         self._clients = Clients(options)
         self._advisor = Advisor(options, self._clients, clock)
         self._prices = Prices(options, self._clients, self._advisor, clock)
@@ -81,6 +76,35 @@ class GcpProvider:
             return []
         offers = self._prices.spot_offers()
         return self._hints.of((offer.key, offer.zone, offer.instance_type) for offer in offers)
+
+    def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
+        """By place: same zone free, other zone, other region, other continent, internet."""
+        return self._egress.micro_usd_per_gib(from_offer, to_offer)
+
+    def billing_rule(self, market: Market) -> BillingRule:
+        """See `providers.gcp.tariff`."""
+        return billing_rule(market)
+
+    def disk_micro_usd_per_gib_month(self, region: str) -> int:
+        """Of the boot disk's type."""
+        return micro_usd(self._options.disk_usd_gib_month)
+
+    def check(self) -> Sequence[Check]:
+        """Credentials, rights, advice."""
+        return self._checks.all(owned=None)
+
+
+class GcpProvider(GcpPrices):
+    """One Google Cloud project."""
+
+    def __init__(self, options: GcpOptions, clock: Clock, installation_id: str) -> None:
+        if not installation_id.replace("-", "").isalnum() or installation_id != installation_id.lower():
+            raise SettingsError(
+                f"installation id {installation_id!r} cannot be a label",
+                hint="lower-case letters, digits and dashes only",
+            )
+        super().__init__(options, clock)
+        self._installation_id = installation_id
 
     def create(self, request: LaunchRequest) -> CloudNode:
         """One instance, named by the token; ``requestId`` is derived from it. Waits until it is decided.
@@ -148,18 +172,6 @@ class GcpProvider:
             except api.GoogleAPICallError as error:
                 if not _is_under_way(error):
                     raise
-
-    def egress_micro_usd_per_gib(self, from_offer: Offer, to_offer: Offer | None) -> int:
-        """By place: same zone free, other zone, other region, other continent, internet."""
-        return self._egress.micro_usd_per_gib(from_offer, to_offer)
-
-    def billing_rule(self, market: Market) -> BillingRule:
-        """See `providers.gcp.tariff`."""
-        return billing_rule(market)
-
-    def disk_micro_usd_per_gib_month(self, region: str) -> int:
-        """Of the boot disk's type."""
-        return micro_usd(self._options.disk_usd_gib_month)
 
     def check(self) -> Sequence[Check]:
         """Credentials, rights, advice, quotas."""

@@ -7,25 +7,41 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from providers.options import ExistingFile, Options, parse_options
+from providers.options import ExistingFile, Options, parse_options, refuse_half
 
 COMPUTE = "https://compute.googleapis.com"
 BILLING = "https://cloudbilling.googleapis.com"
 
 
+# Of use for launches alone.
+_LAUNCHES = (
+    "disk_type",
+    "network",
+    "subnetworks",
+    "external_ip",
+    "network_tags",
+    "service_account",
+    "create_wait_s",
+)
+
+
 class GcpOptions(Options):
-    """Everything of a project that a launch needs.
+    """Everything of a project that prices need, and with an image what a launch needs.
 
     Without `credentials_file`, Application Default Credentials are used.
     """
 
     project: str = Field(min_length=1, description="project id")
-    regions: tuple[str, ...] = Field(min_length=1, description='regions to rent in: ["us-central1"]')
+    regions: tuple[str, ...] = Field(
+        min_length=1, description='regions to price and rent in: ["us-central1"]'
+    )
     machine_types: tuple[str, ...] = Field(
         default=("a2-*", "a3-*", "a4-*", "g2-*"), min_length=1, description="machine types, with *"
     )
-    image: str = Field(
-        min_length=1, description="boot image: projects/P/global/images/NAME or .../images/family/NAME"
+    image: str | None = Field(
+        default=None,
+        min_length=1,
+        description="boot image: projects/P/global/images/NAME or .../images/family/NAME",
     )
     disk_type: str | None = Field(
         default=None,
@@ -73,7 +89,9 @@ def parse(options: Mapping[str, Any]) -> GcpOptions:
     Raises:
         SettingsError: an option is wrong; the text names the key.
     """
-    return parse_options(GcpOptions, "gcp", options)
+    parsed = parse_options(GcpOptions, "gcp", options)
+    refuse_half(parsed, "gcp", "image", _LAUNCHES)
+    return parsed
 
 
 def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,8 @@ import pytest
 from broker.core.ports import Check
 from lab.faults import FaultKind
 from lab.world import World
-from tests.contract.conftest import Cloud
+from providers.registry import open_source
+from tests.contract.conftest import INSTALLATION, Cloud
 
 pytestmark = pytest.mark.process
 
@@ -91,3 +92,20 @@ def test_doctor_stays_calm_when_nothing_answers(aws: Cloud) -> None:
     aws.fault(FaultKind.DOWN, "*", count=None)
     found = checks(aws.provider)
     assert {check.ok for name, check in found.items() if not name.endswith("image")} == {False}
+
+
+def test_without_an_image_prices_are_the_same_and_no_right_to_machines_is_needed(
+    aws: Cloud, world: World
+) -> None:
+    options = {key: value for key, value in aws.options.items() if key != "image_id"}
+    source = open_source("aws", options, aws.clock, INSTALLATION)
+    for action in ("DescribeInstances", "DescribeSpotInstanceRequests", "RunInstances", "GetServiceQuota"):
+        aws.fault(FaultKind.DENIED, action, count=None)
+    assert {quote.offer.key for quote in source.quotes()} == {
+        quote.offer.key for quote in aws.provider.quotes()
+    }
+    found = checks(source)
+    assert found["aws: launches"] == Check("aws: launches", None, "prices only: no image_id is set")
+    assert sorted(name for name, check in found.items() if check.ok is not True) == ["aws: launches"]
+    assert "aws: ec2:DescribeSpotPriceHistory" in found
+    assert not [name for name in found if "Instances" in name or "image" in name or "quota" in name]

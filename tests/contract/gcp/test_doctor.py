@@ -2,9 +2,11 @@
 
 import pytest
 
+from broker.core.ports import Check
 from lab.faults import FaultKind
 from lab.world import World
-from tests.contract.conftest import Cloud, Opened
+from providers.registry import open_source
+from tests.contract.conftest import INSTALLATION, Cloud, Opened
 from tests.contract.gcp.conftest import ADVISED, HISTORY, LISTED, checks, spot_sources
 
 pytestmark = pytest.mark.process
@@ -69,3 +71,20 @@ def test_doctor_stays_calm_when_nothing_answers(gcp: Cloud) -> None:
     found = checks(gcp.provider)
     assert found.pop("gcp: credentials").ok
     assert {check.ok for check in found.values()} == {False}
+
+
+def test_without_an_image_prices_are_the_same_and_no_right_to_machines_is_needed(
+    gcp: Cloud, world: World
+) -> None:
+    options = {key: value for key, value in gcp.options.items() if key not in ("image", "create_wait_s")}
+    source = open_source("gcp", options, gcp.clock, INSTALLATION)
+    for method in ("instances.aggregatedList", "instances.insert", "zoneOperations.list"):
+        gcp.fault(FaultKind.DENIED, method, count=None)
+    assert {quote.offer.key for quote in source.quotes()} == {
+        quote.offer.key for quote in gcp.provider.quotes()
+    }
+    found = checks(source)
+    assert found["gcp: launches"] == Check("gcp: launches", None, "prices only: no image is set")
+    assert sorted(name for name, check in found.items() if check.ok is not True) == ["gcp: launches"]
+    assert "gcp: us-east4: compute.machineTypes.list" in found
+    assert not [name for name in found if "instances" in name or "quotas" in name or "Operations" in name]

@@ -42,7 +42,7 @@ def test_opening_calls_nobody(cloud: str) -> None:
 
 @pytest.mark.parametrize("cloud", sorted(CLOUDS))
 def test_only_a_cloud_that_rents_is_opened_for_renting(cloud: str) -> None:
-    if CLOUDS[cloud].rents:
+    if cloud in ("aws", "gcp", "local"):
         assert open_provider(cloud, GOOD[cloud], ManualClock(), "broker-lab1").cloud == cloud
     else:
         with pytest.raises(SettingsError, match=rf"clouds\.{cloud}: only the prices"):
@@ -79,7 +79,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 def test_a_missing_key_says_what_it_is_for() -> None:
     with pytest.raises(SettingsError) as caught:
-        open_provider("aws", {"regions": ["us-east-1"]}, ManualClock(), "i")
+        open_provider("aws", {"regions": ["us-east-1"], "key_name": "mine"}, ManualClock(), "i")
     assert "clouds.aws.image_id: missing" in str(caught.value)
     assert "ami-" in str(caught.value)
 
