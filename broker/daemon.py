@@ -279,8 +279,8 @@ class Daemon:
 
     def billing_rule(self, cloud: str, market: Market) -> BillingRule:
         """How a cloud bills; the plain rule for one that is not configured any more."""
-        provider = self.providers.get(cloud)
-        return provider.billing_rule(market) if provider else BillingRule(source="cloud not configured")
+        prices = self.sources.get(cloud)
+        return prices.billing_rule(market) if prices else BillingRule(source="cloud not configured")
 
     def launch_request(self, node: Node, placement: Placement, job: Job) -> LaunchRequest:
         """The request for one node: a function of rows and configuration, so that a resend is equal."""
