@@ -5,10 +5,15 @@ from dataclasses import replace
 import pytest
 
 from broker.core.errors import Denied, Invalid, OutOfCapacity, OutOfQuota, ProviderError, UnknownOutcome
-from broker.core.model import JobState, NodeState
+from broker.core.model import JobState, NodeState, Purpose
 from broker.core.ports import CloudState
 from broker.migration.effects import CreateNode, FindNode
+from broker.migration.view import STORE_AWAITED
+from broker.wire.head import head_key
+from tests.exhaustive.harness import Harness
+from tests.exhaustive.scenarios import Scenario, Step, at_least, take_back, trains
 from tests.exhaustive.test_bounds import STATES, asked, unknown
+from tests.exhaustive.test_shell import begun, failure, number_of_the_fence, one_pass, until
 from tests.unit.migration.scene import Scene
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
@@ -131,3 +136,61 @@ def test_a_fence_that_is_answered_after_its_placement_was_released_starts_nothin
     assert scene.state(placement) == STATES.GONE
     scene.settle(fence)
     assert (scene.state(placement), scene.job.active_placement_id) == (STATES.GONE, None)
+
+
+# -- fences, through the shell ----------------------------------------------------------------------------------------
+
+
+def fence_fails(name: str) -> Harness:
+    """A job that is ready, in the moment in which its first fence has failed."""
+    return until(begun({number_of_the_fence(): failure("fence", name)}), STATES.READY)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("StoreError", "503"), ("Corrupt", "HEAD is unreadable"), ("TimeoutError", "no answer in time")],
+)
+def test_a_job_says_why_its_fence_failed(name: str, said: str) -> None:
+    harness = fence_fails(name)
+    (placement,) = harness.placements()
+    assert (harness.job.reason, placement.reason) == (f"{STORE_AWAITED}: {said}",) * 2
+
+
+def test_a_fence_that_failed_is_not_tried_again_in_the_same_moment() -> None:
+    """Its failure asks for another pass at once: a store that refuses would be asked as fast as it answers."""
+    harness = fence_fails("StoreError")
+    before = len(harness.calls)
+    assert one_pass(harness) == 0, "nothing has changed, and nothing was started"
+    assert len(harness.calls) == before
+
+
+def test_a_head_that_is_gone_is_not_made_anew_for_a_job_that_had_one() -> None:
+    """It would name no commit: the job would start from nothing, and what it has saved would be unreachable."""
+
+    def delete_head(harness: Harness) -> None:
+        harness.objects.delete(head_key(harness.checkpoints.prefix(harness.job_id)))
+
+    lost = Step("taken back", trains, take_back(0))
+    gone = Step("HEAD is deleted", at_least(STATES.BOOTING, Purpose.RECOVER), delete_head)
+    harness = until(Harness(Scenario("loses its place, and its HEAD", (lost, gone)), {}), STATES.READY)
+    key = head_key(harness.checkpoints.prefix(harness.job_id))
+    for _ in range(3):  # the fence is repeated, and a repetition makes none either
+        placement = harness.placements()[-1]
+        assert (placement.purpose, placement.state) == (Purpose.RECOVER, STATES.READY)
+        said = f"{STORE_AWAITED}: {key}: it is gone, and this job had one"
+        assert (harness.job.reason, placement.reason) == (said, said)
+        assert key not in harness.objects.content
+        harness.turn()
+
+
+def test_the_head_of_another_job_is_not_missed_at_a_first_fence() -> None:
+    harness = until(begun(), STATES.PROBING)
+    (placement,) = harness.placements()
+    harness.disk.jobs["other"] = replace(harness.job, id="other", state=JobState.SUCCEEDED)
+    harness.disk.placements["other-p1"] = replace(
+        placement, id="other-p1", job_id="other", state=STATES.GONE, generation=1, fenced=True
+    )
+    for _ in range(5):
+        harness.turn()
+    started = harness.disk.placements[placement.id]
+    assert (started.state, started.fenced) == (STATES.ACTIVE, True), started.reason

@@ -127,6 +127,17 @@ def test_who_names_no_holder_says_nothing_of_one(settings):
     assert daemon.fence("a", 1, "bk-1").holder == ""
 
 
+def test_a_head_that_is_gone_is_refused_to_a_job_that_had_one(settings):
+    daemon = CheckpointStore(settings)
+    daemon.fence("a", 1, "bk-1")
+    assert daemon.fence("a", 2, "bk-2", must_exist=True).generation == 2
+    FolderStore(settings.path).delete(head_key("team/jobs/a"))
+    with pytest.raises(Corrupt, match="it is gone, and this job had one"):
+        daemon.fence("a", 3, "bk-3", must_exist=True)
+    assert daemon.head("a") is None, "and none is made in its place"
+    assert daemon.fence("a", 3, "bk-3").generation == 3, "to a job that had none it is given"
+
+
 @pytest.mark.process
 def test_on_a_real_s3_store(seaweed, monkeypatch):
     monkeypatch.setenv("CK_ID", seaweed.access_key)
