@@ -40,7 +40,7 @@ def test_the_last_hour_of_all_and_the_whole_life_of_a_job(daemon, cli):
     assert [event["kind"] for event in lines] == ["job.submitted", "node.created"]
     assert lines[0]["actor"] == "ann"
     daemon.clock.advance(2 * 3600)
-    assert cli("events") == (0, "", "")
+    assert cli("events") == (0, "", "no events; try a longer --since\n")
 
 
 def test_what_is_wrong_is_told(daemon, cli):
