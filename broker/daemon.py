@@ -46,7 +46,7 @@ from broker.serve.feeds import feed_checks
 from broker.serve.files import keep_agent
 from broker.serve.local import ensure_operator_token
 from broker.serve.notify import Notifier
-from broker.serve.paid import Prices, Spending
+from broker.serve.paid import Budgets, Prices, Spending
 from broker.serve.public_url import check_public_url
 from broker.serve.server import serve_api
 from broker.serve.services import Health, Services
@@ -129,7 +129,7 @@ class Daemon:
         )  # fmt: skip
         self.decider = Decider(
             self.store, self.policies, self.clock, self.ids, self.rules, assembly.caps(settings), assembly.timing(settings),
-            self.snapshot, self.egress,
+            self.snapshot, self.egress, Budgets(paid).tally,
         )  # fmt: skip
         self.collector = Collector(self.store, self.providers, self.clock, self.blocking, self.rules)
         self.auditor = Auditor(self.collector, self.checkpoints, self.closed_clouds)

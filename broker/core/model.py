@@ -21,6 +21,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     MOVING = "moving"
     RECOVERING = "recovering"
+    PAUSED = "paused"
     CANCELLING = "cancelling"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -110,6 +111,7 @@ class Progress:
         epoch: Last epoch reported.
         loss: Last training loss reported.
         metrics: Every other number of the last line.
+        epoch_since_ms: When the epoch that it is in was first reported.
     """
 
     at_ms: int
@@ -119,6 +121,7 @@ class Progress:
     epoch: float | None = None
     loss: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    epoch_since_ms: int | None = None
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from broker.core.model import Reason
 from broker.core.money import format_usd
 from broker.core.offer import Quote
 from broker.core.time import format_duration
+from broker.decision.budget import refuse_market
 from broker.decision.situation import Situation
 
 
 def refuse_rate(situation: Situation, quote: Quote) -> str:
-    """Why renting that would go past a cap, or empty. A move is counted beside what it replaces, as it is billed."""
+    """Why renting that would go past a cap or a budget, or empty. A move is counted beside what it replaces, as it is billed."""
     world, limits = situation.world, situation.policy.limits
     rate, nodes = situation.rate(quote), situation.spec.resources.nodes
     bounds = (
@@ -18,6 +19,8 @@ def refuse_rate(situation: Situation, quote: Quote) -> str:
     for name, bound, burn in bounds:
         if bound is not None and burn + rate > bound:
             return f"{name} is {format_usd(bound)}: {format_usd(burn)}/h are burning and this adds {format_usd(rate)}"
+    if dear := refuse_market(situation, quote.offer):
+        return dear
     if world.caps.max_nodes is not None and world.open_nodes + nodes > world.caps.max_nodes:
         return f"max_nodes of the deployment is {world.caps.max_nodes}: {world.open_nodes} are open and this adds {nodes}"
     return ""

@@ -1,5 +1,6 @@
 """A policy's answer for one job at one moment. Pure: the same arguments give the same decision.
 
+a budget is used up             PAUSE  what trains, at a checkpoint; nothing new is rented
 no place, landing under way     STAY   with the reason
 no place, none under way        PLACE  the first obtainable market that the objective can live with, or
                                 STAY   while the objective waits for spot
@@ -12,6 +13,7 @@ otherwise                       STAY   and says which line did not hold
 from dataclasses import dataclass, replace
 
 from broker.core.model import Alternative, Decision, DecisionKind, Reason
+from broker.decision.budget import budget_lines, checkpoint_to_pause_at
 from broker.decision.choose import Candidate, Field, as_alternative, choose_place, survey
 from broker.decision.hold import advance, hold_reason
 from broker.decision.limits import move_limits
@@ -19,20 +21,32 @@ from broker.decision.moving import Wish, best_wish, may_move, saving
 from broker.decision.situation import Here, Situation
 from broker.decision.strategy_ask import Verdict, ask
 from broker.decision.subject import Hold, Subject, World
-from broker.decision.words import move_summary, nothing_found, offer_words, place_summary, stay_summary
+from broker.decision.words import (
+    move_summary,
+    nothing_found,
+    offer_words,
+    pause_summary,
+    place_summary,
+    stay_summary,
+)
 from broker.policy.schema import Mode, Policy
+
+_OBSERVES = Reason("mode: observe", False, "recorded, not done; `mode: act` does it")
 
 
 def decide(subject: Subject, policy: Policy, world: World, decision_id: str) -> tuple[Decision, Hold | None]:
     """What should become of the job now, with reasons, and the hold to remember until the next time.
 
-    A MOVE under ``mode: observe`` comes back with ``acted=False``; places and recoveries are always to be acted on.
+    A MOVE or PAUSE under ``mode: observe`` comes back with ``acted=False``; places and recoveries are always to be acted on.
     """
     situation = Situation(subject, policy, world)
     desk = _Desk(situation, decision_id)
     if subject.landing:
         offer = subject.landing[0].offer
         return desk.stay((Reason("no landing under way", False, f"landing on {offer_words(offer)}"),)), None
+    desk = replace(desk, money=budget_lines(situation))
+    if not all(line.holds for line in desk.money):
+        return _no_money(desk), None
     field = survey(situation)
     desk = replace(desk, alternatives=field.alternatives(world.now_ms))
     if subject.active is None:
@@ -42,11 +56,16 @@ def decide(subject: Subject, policy: Policy, world: World, decision_id: str) -> 
 
 @dataclass(frozen=True)
 class _Desk:
-    """Writes decisions of one situation."""
+    """Writes decisions of one situation.
+
+    Attributes:
+        money: A line for each bound of the budget, told with every answer.
+    """
 
     situation: Situation
     decision_id: str
     alternatives: tuple[Alternative, ...] = ()
+    money: tuple[Reason, ...] = ()
 
     def stay(
         self, reasons: tuple[Reason, ...], wish: Wish | None = None, hold: Hold | None = None
@@ -77,7 +96,7 @@ class _Desk:
         """A move, done or only recorded."""
         acts = self.situation.policy.mode is Mode.ACT
         if not acts:
-            reasons = (*reasons, Reason("mode: observe", False, "recorded, not done; `mode: act` does it"))
+            reasons = (*reasons, _OBSERVES)
         summary = move_summary(self.situation, here, candidate, share, acts)
         return replace(
             self._blank(DecisionKind.MOVE, summary, reasons),
@@ -86,6 +105,13 @@ class _Desk:
             saving=share,
             holds_since_ms=hold.since_ms if hold else None,
         )
+
+    def pause(self, reasons: tuple[Reason, ...]) -> Decision:
+        """The job gives its place up and waits, or that is only recorded."""
+        acts = self.situation.policy.mode is Mode.ACT
+        told = reasons if acts else (*reasons, _OBSERVES)
+        summary = pause_summary(self.situation, reasons, acts)
+        return replace(self._blank(DecisionKind.PAUSE, summary, told), acted=acts)
 
     def _blank(self, kind: DecisionKind, summary: str, reasons: tuple[Reason, ...]) -> Decision:
         assert reasons or kind is not DecisionKind.STAY, "staying always has a reason"
@@ -101,10 +127,27 @@ class _Desk:
             kind=kind,
             acted=False,
             summary=summary,
-            reasons=(*reasons, work),
+            reasons=(*reasons, *(line for line in self.money if line not in reasons), work),
             alternatives=self.alternatives,
             here_micro_usd=here.cost.micro_usd if here else None,
         )
+
+
+def _no_money(desk: _Desk) -> Decision:
+    """Nothing new is rented; what trains, or has trained, waits without a place once a bound is used up."""
+    situation, lines = desk.situation, desk.money
+    subject = situation.subject
+    if all(line.holds is not False for line in lines):  # nobody knows: what trains goes on
+        return desk.stay(lines)
+    acts = situation.policy.mode is Mode.ACT
+    if subject.active is None:
+        return desk.pause(lines) if acts and subject.lost is not None else desk.stay(lines)
+    if not acts:
+        return desk.pause(lines)
+    checkpoint = checkpoint_to_pause_at(situation)
+    if not checkpoint.holds:
+        return desk.stay((checkpoint, *lines))
+    return desk.pause((*lines, checkpoint))
 
 
 def _place(desk: _Desk, field: Field) -> Decision:

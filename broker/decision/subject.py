@@ -23,6 +23,21 @@ class Hold:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What the ledger says has been paid, in micro-USD.
+
+    Attributes:
+        run_micro_usd: For the job, over all its placements.
+        epoch_micro_usd: The part of it since its epoch began; all of it before it has reported one.
+        month_micro_usd: For every placement that the policy has decided on, in this calendar month, UTC.
+    """
+
+    run_micro_usd: int = 0
+    epoch_micro_usd: int = 0
+    month_micro_usd: int = 0
+
+
+@dataclass(frozen=True)
 class Subject:
     """One job's situation.
 
@@ -36,6 +51,7 @@ class Subject:
         measured_steps_per_s: By GPU SKU: what this job did there, on our clock.
         trained_s: Seconds trained over all placements; None takes the age of the current one.
         handles_term: Whether the running job saves when it is asked to stop; None when nobody knows.
+        spent: None when nobody knows, or no budget asks.
     """
 
     job: Job
@@ -48,6 +64,7 @@ class Subject:
     measured_steps_per_s: Mapping[str, float] = field(default_factory=dict)
     trained_s: float | None = None
     handles_term: bool | None = None
+    spent: Spent | None = None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Sentences with numbers for people: summaries of decisions."""
 
-from broker.core.model import Alternative, Reason
+from broker.core.model import Alternative, JobState, Reason
 from broker.core.money import format_usd
 from broker.core.offer import Offer
 from broker.core.time import HOUR_S, format_duration
@@ -50,16 +50,22 @@ def move_summary(situation: Situation, here: Here, candidate: Candidate, saving:
     )
 
 
+def pause_summary(situation: Situation, reasons: tuple[Reason, ...], done: bool) -> str:
+    """Why a job gives its place up."""
+    active, why = situation.subject.active, _against(reasons)
+    if active is None:
+        return f"waits without a place: {why}"
+    return f"{'pauses' if done else 'would pause'} on {offer_words(active.offer)}: {why}"
+
+
 def stay_summary(situation: Situation, reasons: tuple[Reason, ...]) -> str:
     """Why nothing happens: the first line that does not hold."""
-    against = next((reason for reason in reasons if reason.holds is not True), None)
-    why = (
-        f"{against.line}: {against.detail}" if against and against.detail else against.line if against else ""
-    )
+    why = _against(reasons)
     active = situation.subject.active
     if active is not None:
         return f"stays on {offer_words(active.offer)}: {why}"
-    return f"stays queued: {why}"
+    paused = situation.job.state is JobState.PAUSED
+    return f"stays {'paused' if paused else 'queued'}: {why}"
 
 
 def nothing_found(field: Field) -> str:
@@ -68,6 +74,14 @@ def nothing_found(field: Field) -> str:
         return "no cloud quotes any price"
     quote, refusal = field.refused[0]
     return f"nearest miss of {len(field.refused)}: {offer_words(quote.offer)} {refusal.why}"
+
+
+def _against(reasons: tuple[Reason, ...]) -> str:
+    """The first line that does not hold, with its values."""
+    against = next((reason for reason in reasons if reason.holds is not True), None)
+    if against is None:
+        return ""
+    return f"{against.line}: {against.detail}" if against.detail else against.line
 
 
 def _saves(saving: float) -> str:

@@ -7,11 +7,12 @@ never act on one picture twice.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import structlog
+
 from broker.core.errors import BrokerError
 from broker.core.ids import node_token
 from broker.core.model import (
     Decision,
-    DecisionKind,
     Event,
     Job,
     JobState,
@@ -25,9 +26,11 @@ from broker.core.ports import Clock, Ids
 from broker.core.spec import JobSpec
 from broker.core.time import to_iso
 from broker.decision.plan import decide
-from broker.decision.subject import Caps, Hold, Subject, Timing, World
+from broker.decision.subject import Caps, Hold, Spent, Subject, Timing, World
+from broker.jobs.budget import Tally
 from broker.jobs.order import queue_order
 from broker.migration.answers import nobody_decides, signature, with_note, write
+from broker.migration.ending import give_up
 from broker.migration.load import Load
 from broker.migration.probing import refused_in_a_row
 from broker.migration.rules import Rules
@@ -35,7 +38,10 @@ from broker.migration.view import beat_of
 from broker.policy.load import PolicySet
 from broker.policy.schema import Policy
 from broker.policy.select import Choice, in_one_line
+from broker.store.access import REPORT_ONLY
 from broker.store.state import StateStore, Tx
+
+log = structlog.get_logger(__name__)
 
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
@@ -57,7 +63,11 @@ class Picture:
 
 @dataclass
 class Decider:
-    """Asks policies. One pass is constant work: every open job, in queue order."""
+    """Asks policies. One pass is constant work: every open job, in queue order.
+
+    Attributes:
+        paid: What budgets are held against; None where nobody counts it.
+    """
 
     store: StateStore
     policies: PolicySet
@@ -68,25 +78,26 @@ class Decider:
     timing: Timing
     snapshot: Callable[[], MarketSnapshot]
     egress: Callable[[Offer, Offer | None], int]
+    paid: Callable[[Tx, int], Tally] | None = None
     _answered: dict[tuple[str, str], object] = field(default_factory=dict)
 
     def one_pass(self) -> int:
-        """Decide for every job that needs an answer. Returns how many placements were intended."""
+        """Decide for every job that needs an answer. Returns how many answers were carried out."""
         snapshot = self.snapshot()
         with self.store.read() as tx:
-            stopped = _stopped(tx)
+            stopped, latched = _stopped(tx), tx.switch(REPORT_ONLY)
             load = Load.of(tx)
-        intended = 0
+        done = 0
         for job in queue_order(load.jobs):
             if job.state == JobState.CANCELLING:
                 continue
-            if self._one_job(job.id, snapshot, load, stopped):
-                intended += 1
+            if self._one_job(job.id, snapshot, load, stopped, latched):
+                done += 1
                 # Only an intent adds to what runs, and nobody else writes one: between two of them nothing can
                 # make a cap look kept that is not.
                 with self.store.read() as tx:
                     load = Load.of(tx)
-        return intended
+        return done
 
     def preview(self, spec: JobSpec, project_id: str) -> Decision:
         """What the policy would answer for a job that does not exist; nothing is kept.
@@ -99,10 +110,13 @@ class Decider:
         job = Job("preview", spec, project_id, "preview", now_ms, state_since_ms=now_ms, policy=policy.name)
         with self.store.read() as tx:
             load = Load.of(tx)
+            spent = self._spent(tx, job, policy)
         world = self._world(load, policy, self.snapshot())
-        return decide(Subject(job), policy, world, "preview")[0]
+        return decide(Subject(job, spent=spent), policy, world, "preview")[0]
 
-    def _one_job(self, job_id: str, snapshot: MarketSnapshot, load: Load, stopped: str | None) -> int:
+    def _one_job(
+        self, job_id: str, snapshot: MarketSnapshot, load: Load, stopped: str | None, latched: bool
+    ) -> int:
         with self.store.read() as tx:
             job = tx.job(job_id)
             if job is None or job.state.final or job.state == JobState.CANCELLING:
@@ -127,9 +141,11 @@ class Decider:
         decision, hold = decide(picture.subject, policy, picture.world, f"d-{self.ids.base32(16)}")
         if choice.instead is not None:
             decision = with_note(decision, choice.instead)
-        acts = decision.target is not None and (
-            decision.kind == DecisionKind.PLACE or (decision.kind == DecisionKind.MOVE and decision.acted)
-        )
+        acts = decision.acted
+        if (
+            decision.target is None
+        ):  # what gives a place up costs nothing: only rows that may be old forbid it
+            stopped = "report only, these rows may be old" if latched else None
         if acts and stopped:
             decision, acts = (
                 replace(decision, acted=False, summary=f"{decision.summary} (not done: {stopped})"),
@@ -144,9 +160,9 @@ class Decider:
         job = subject.job
         for policy in self.policies.beside(chosen, job.spec, job.project_id):
             with self.store.read() as tx:
-                wish = tx.hold(job.id, policy.name)
+                wish, spent = tx.hold(job.id, policy.name), self._spent(tx, job, policy)
             world = self._world(load, policy, snapshot)
-            beside = replace(subject, hold=Hold(*wish) if wish else None)
+            beside = replace(subject, hold=Hold(*wish) if wish else None, spent=spent)
             decision, hold = decide(beside, policy, world, f"d-{self.ids.base32(16)}")
             assert not decision.acted, f"{policy.name} observes"
             self._keep(beside, Choice(policy), decision, hold, acts=False, observed=True)
@@ -175,7 +191,9 @@ class Decider:
             return None
         last = max(placements, key=lambda p: p.attempt, default=None)
         trained = [p for p in placements if p.active_at_ms is not None]
-        lost = max(trained, key=lambda p: p.attempt, default=None) if active is None else None
+        # A job that was paused has lost nothing: its next place is a start, and no recovery is counted.
+        idle = active is None and job.state != JobState.PAUSED
+        lost = max(trained, key=lambda p: p.attempt, default=None) if idle else None
         moves = [
             p.active_at_ms for p in placements if p.purpose == Purpose.MOVE and p.active_at_ms is not None
         ]
@@ -191,6 +209,7 @@ class Decider:
             measured_steps_per_s={p.offer.gpu: p.steps_per_s for p in trained if p.steps_per_s},
             trained_s=_trained_s(placements, now_ms),
             handles_term=_handles_term(tx, active) if active else None,
+            spent=self._spent(tx, job, policy),
         )
         assert last is None or last.attempt == len(placements), "attempts count every placement of the job"
         return Picture(subject, world, self._waits(placements, now_ms))
@@ -206,6 +225,17 @@ class Decider:
         if now_ms >= until_ms:
             return None
         return f"{len(row)} nodes in a row: {row[-1].reason}; next try at {to_iso(until_ms)}"
+
+    def _spent(self, tx: Tx, job: Job, policy: Policy) -> Spent | None:
+        """None where nobody knows: a budget then stops whatever would cost more."""
+        if policy.budget is None or self.paid is None:
+            return None
+        try:
+            paid = self.paid(tx, self.clock.now_ms())
+        except BrokerError as error:
+            log.warning("budget.unknown", policy=policy.name, error=str(error))
+            return None
+        return Spent(paid.run.get(job.id, 0), paid.epoch.get(job.id, 0), paid.month.get(policy.name, 0))
 
     def _world(self, load: Load, policy: Policy, snapshot: MarketSnapshot) -> World:
         now_ms = self.clock.now_ms()
@@ -236,15 +266,20 @@ class Decider:
                 job.active_placement_id,
             ):
                 return 0  # it moved on while we thought; the next pass asks again
+            if acts and decision.target is None:
+                done = give_up(tx, fresh, decision.kind, decision.summary, self.rules, decision.at_ms)
+                if not done:
+                    return 0
+                fresh = tx.job(job.id) or fresh
             if hold != subject.hold:
                 tx.save_hold(job.id, policy.name, hold)
             if news:
                 write(tx, job, decision)
             if not observed:
-                reason = fresh.reason if subject.active else decision.summary
+                reason = fresh.reason if subject.active else decision.summary  # what trains keeps its own
                 decided_by = fresh.policy if choice.only_rescues else policy.name
                 tx.save(replace(fresh, policy=decided_by, reason=reason))
-            if acts:
+            if acts and decision.target is not None:
                 self._intend(tx, subject, decision)
         self._answered[asked] = answer
         return int(acts)

@@ -171,7 +171,7 @@ def _follow(plan: Plan, job: Job) -> None:
             return  # the hand-over itself: nobody trains between the drain and the fence
         lost = draining or max(plan.placements_of(job), key=lambda p: p.state_since_ms, default=None)
         plan.job(job, JobState.RECOVERING, lost.reason if lost else "its placement is gone")
-    elif job.state == JobState.QUEUED and coming:
+    elif job.state in (JobState.QUEUED, JobState.PAUSED) and coming:
         plan.job(job, JobState.STARTING, coming[0].reason)
     elif job.state == JobState.STARTING and not coming:
         plan.job(job, JobState.QUEUED, job.reason)

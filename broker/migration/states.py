@@ -4,9 +4,10 @@ job
 
     queued      -> starting failed cancelling
     starting    -> running queued recovering failed cancelling
-    running     -> moving recovering succeeded failed cancelling
+    running     -> moving recovering paused succeeded failed cancelling
     moving      -> running recovering succeeded failed cancelling
-    recovering  -> running succeeded failed cancelling
+    recovering  -> running paused succeeded failed cancelling
+    paused      -> starting succeeded cancelling
     cancelling  -> cancelled
     succeeded   .
     failed      .
@@ -33,6 +34,9 @@ node
     unreachable -> running releasing gone
     releasing   -> gone
     gone        .
+
+A job is `paused` from the moment its policy takes its place away: what it saves while it drains still counts, and it may
+finish instead. Its next place is a start, not a recovery.
 
 A node is `unknown` from the moment before its create is sent until the cloud has told us its id: a daemon that
 dies in between finds the row in the state that asks for a look-up. A state may always be entered again from itself

@@ -11,7 +11,7 @@ interruption is noticed at once, and a notice is always long enough for a job th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.core.model import Decision, DecisionKind, JobState, Placement, Purpose
@@ -20,7 +20,8 @@ from broker.core.tariff import BillingRule
 from broker.core.time import HOUR_S, MS
 from broker.decision.cost import landing_time
 from broker.decision.plan import decide
-from broker.decision.subject import Caps, Timing, World
+from broker.decision.subject import Caps, Spent, Timing, World
+from broker.jobs.budget import tally
 from broker.market.lifetimes import spot_lives
 from broker.paper.job import PaperJob
 from broker.paper.market import PaperMarket
@@ -172,7 +173,8 @@ class _Run:
             if self.job.active is None and self.job.landing is not None:
                 return  # the daemon does not ask either: there is nothing to choose
             self.asked += 1
-            decision, hold = decide(subject_of(self.job), self.policy, self._world(), f"paper-{self.asked}")
+            subject = replace(subject_of(self.job), spent=self._spent())
+            decision, hold = decide(subject, self.policy, self._world(), f"paper-{self.asked}")
             on = self.job.active.offer.key if self.job.active else None
             self.job = self.job.remembering(hold)
             effect = self._do(decision)
@@ -220,6 +222,16 @@ class _Run:
         self.job = self.job.landing_failed(f"out of capacity: {left} of {spec.resources.nodes} nodes left")
         self._avoid(target.offer)
         return Effect.REFUSED
+
+    def _spent(self) -> Spent | None:
+        """What a budget is held against: on paper the policy has this one job."""
+        if self.policy.budget is None:
+            return None
+        job, now_ms = self.job.job, self.job.now_ms
+        bills = bills_of(self.job, self.market.points, self.terms.rule_of, now_ms)
+        mine = {p.id: replace(p, created_by=f"policy:{self.policy.name}") for p in self.job.placements}
+        paid = tally(bills, mine, {job.id: job}, now_ms)
+        return Spent(paid.run.get(job.id, 0), paid.epoch.get(job.id, 0), paid.month.get(self.policy.name, 0))
 
     def _world(self) -> World:
         now_ms = self.job.now_ms

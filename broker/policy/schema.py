@@ -135,6 +135,23 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """What may be spent, in money that was paid already. None is no bound.
+
+    Attributes:
+        run_micro_usd: By one job, over all its placements.
+        epoch_micro_usd: By one job in one epoch of its own count.
+        month_micro_usd: By all jobs of the policy in a calendar month, UTC.
+        spot_only_at_80_percent: From 80 % of the month's on nothing but spot and owned nodes is rented.
+    """
+
+    run_micro_usd: int | None = None
+    epoch_micro_usd: int | None = None
+    month_micro_usd: int | None = None
+    spot_only_at_80_percent: bool = False
+
+
+@dataclass(frozen=True)
 class Policy:
     """One policy file.
 
@@ -159,4 +176,5 @@ class Policy:
     place: Place = field(default_factory=Place)
     migrate: Migrate = field(default_factory=Migrate)
     verify: Verify = field(default_factory=Verify)
+    budget: Budget | None = None
     limits: Limits = field(default_factory=Limits)

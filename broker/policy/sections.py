@@ -1,6 +1,6 @@
 """The keys of a policy file, in the file's own order, and what they become. Contradictions are mistakes.
 
-What the schema knows but the broker does not do yet (`budget`, `stop`) is refused at its line: a rule that is
+What the schema knows but the broker does not do yet (`stop`) is refused at its line: a rule that is
 silently ignored is worse than none.
 """
 
@@ -13,6 +13,7 @@ from broker.core.yaml_text import Mapped, Scalar
 from broker.policy import fields
 from broker.policy.facts import Line
 from broker.policy.schema import (
+    Budget,
     Candidates,
     Limits,
     Match,
@@ -83,6 +84,22 @@ _VERIFY: Final[Table] = {
         "What to do with a node that could not be judged: `accept` or `reject`.",
     ),
 }
+_BUDGET: Final[Table] = {
+    "run_usd": Key(fields.positive_money, "none", "What one job may cost, over all its places."),
+    "epoch_usd": Key(
+        fields.positive_money,
+        "none",
+        "What one epoch of a job may cost; until it reports one, all that it has cost counts as one.",
+    ),
+    "month_usd": Key(
+        fields.positive_money, "none", "What the jobs of this policy may cost in a calendar month, UTC."
+    ),
+    "at_80_percent": Key(
+        fields.choice(("spot_only",)),
+        "none",
+        "`spot_only`: from 80 % of `month_usd` on nothing but spot and owned nodes is rented.",
+    ),
+}
 _LIMITS: Final[Table] = {
     "migrations_per_job_per_day": Key(fields.moves, "`4`", "Moves by choice; recoveries are not counted."),
     "concurrent_migrations": Key(fields.moves, "`10`", "Under this policy at one time."),
@@ -123,10 +140,10 @@ KEYS: Final[Table] = {
         fields.never, "", "`never`, or the keys below. All of them must let a move through.", _MIGRATE
     ),
     "verify": Key(None, "", "How a landing node is judged.", _VERIFY),
+    "budget": Key(None, "", "What may be spent.", _BUDGET),
     "limits": Key(None, "", "Bounds on what the policy does.", _LIMITS),
 }
 _LATER: Final = {
-    "budget": "take it out; max_usd_per_hour in the settings and in limits bounds spending today",
     "stop": "take it out; a job stops itself, or with `broker cancel`",
 }
 
@@ -165,6 +182,7 @@ def read_policy(
         place=_place(top),
         migrate=_migrate(top),
         verify=_verify(top),
+        budget=_budget(top),
         limits=_limits(top),
     )
     top.get("extends", "")
@@ -256,6 +274,23 @@ def _verify(top: Section) -> Verify:
         profile=part.get("profile", default.profile),
         min_speed=part.get("min_speed", default.min_speed),
         on_inconclusive=part.get("on_inconclusive", default.on_inconclusive),
+    )
+
+
+def _budget(top: Section) -> Budget | None:
+    part = top.section("budget")
+    if part is None:
+        return None
+    month = part.get("month_usd", None)
+    spot_only = part.get("at_80_percent", None) is not None
+    if spot_only and "month_usd" not in part.node:
+        hint = "give month_usd, or take at_80_percent out"
+        part.note(PolicyError("at_80_percent is of the month", part.node.place("at_80_percent"), hint))
+    return Budget(
+        run_micro_usd=part.get("run_usd", None),
+        epoch_micro_usd=part.get("epoch_usd", None),
+        month_micro_usd=month,
+        spot_only_at_80_percent=spot_only,
     )
 
 

@@ -5,6 +5,7 @@ passes is taken in. A node speaks in its own seconds, of which our clock has `ra
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -136,15 +137,25 @@ def _progress(node: Node, job: Job, beat: Beat, now_ms: int, rate: float) -> Pro
     note = beat.progress
     if note is None or node.rank != 0 or beat.job.generation != job.generation:
         return job.progress
+    epoch, epoch_since_ms = _epoch(job.progress, note.epoch, now_ms)
     return Progress(
         at_ms=now_ms,
         step=note.step,
         total_steps=note.total_steps,
         steps_per_s=_speed(note.steps_per_s, rate),
-        epoch=note.epoch,
+        epoch=epoch,
         loss=note.loss,
         metrics=dict(note.metrics),
+        epoch_since_ms=epoch_since_ms,
     )
+
+
+def _epoch(before: Progress | None, told: float | None, now_ms: int) -> tuple[float | None, int | None]:
+    """The epoch, and since when: a copy that has just started has told none yet, and is still in the same one."""
+    if told is None or not math.isfinite(told):
+        return (before.epoch, before.epoch_since_ms) if before else (None, None)
+    same = before is not None and before.epoch is not None and math.floor(before.epoch) == math.floor(told)
+    return told, before.epoch_since_ms if before and same and before.epoch_since_ms else now_ms
 
 
 def _speed(steps_per_s: float | None, rate: float) -> float | None:

@@ -8,6 +8,7 @@ from threading import Lock
 
 from broker.core.model import Segment
 from broker.core.time import DAY_S, MINUTE_S, MS
+from broker.jobs.budget import Tally, month_start_ms, tally
 from broker.jobs.ledger import Bill, RuleOf, ledger
 from broker.market.coverage import covered
 from broker.market.overlay import Overlay
@@ -66,6 +67,31 @@ def bills(broker: Services, segments: Sequence[Segment]) -> list[Bill]:
             everybody = tx.segments()
     prices = Prices(broker.history, broker.billing_rule, broker.overlay)
     return prices.bills(segments, everybody, broker.clock.now_ms())
+
+
+class Budgets:
+    """What budgets are held against; counted again once a minute."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._counted: tuple[int, Tally] | None = None
+
+    def tally(self, tx: Tx, now_ms: int) -> Tally:
+        """Of the jobs that are open and the policies of this month."""
+        if self._counted is None or not 0 <= now_ms - self._counted[0] < _SPENT_FOR_S * MS:
+            self._counted = now_ms, self._count(tx, now_ms)
+        return self._counted[1]
+
+    def _count(self, tx: Tx, now_ms: int) -> Tally:
+        everybody, since_ms = tx.segments(), month_start_ms(now_ms)
+        jobs = {job.id: job for job in tx.jobs(open_only=True)}
+        mine = [
+            segment
+            for segment in everybody
+            if segment.job_id in jobs or segment.ended_at_ms is None or segment.ended_at_ms > since_ms
+        ]
+        placements = {placement.id: placement for placement in tx.placements(open_only=False)}
+        return tally(self._prices.bills(mine, everybody, now_ms), placements, jobs, now_ms)
 
 
 class Spending:

@@ -18,6 +18,7 @@ from broker.core.spec import Checkpoint, GpuRequest, JobSpec, Resources
 from broker.decision.subject import Caps, Timing
 from broker.jobs.ledger import ledger
 from broker.jobs.submit import submit
+from broker.market.overlay import Overlay
 from broker.market.quarantine import sift
 from broker.market.snapshot import build_snapshot
 from broker.migration.auditor import Auditor
@@ -28,6 +29,7 @@ from broker.migration.reconcile import Reconciler
 from broker.migration.rules import Rules
 from broker.policy.load import PolicySet
 from broker.serve.beats import take_beat
+from broker.serve.paid import Budgets, Prices
 from broker.store.history import HistoryStore
 from broker.store.state import StateStore
 from broker.wire import messages as wire
@@ -105,9 +107,10 @@ class Island:
             self.store, self.history, self.clouds, self.checkpoints, self.policies, self.clock, InPlace(), self.rules,
             self.launch, lambda: None,
         )  # fmt: skip
+        prices = Prices(self.history, lambda c, m: self.clouds[c].billing_rule(m), Overlay)
         self.decider = Decider(
             self.store, self.policies, self.clock, self.ids, self.rules, Caps(), Timing(), self.snapshot,
-            lambda a, b: self.clouds[a.cloud].egress_micro_usd_per_gib(a, b),
+            lambda a, b: self.clouds[a.cloud].egress_micro_usd_per_gib(a, b), Budgets(prices).tally,
         )  # fmt: skip
         self.collector = Collector(self.store, self.clouds, self.clock, InPlace(), self.rules)
         self.auditor = Auditor(self.collector, self.checkpoints)
@@ -171,6 +174,12 @@ class Island:
         asyncio.run(self.collector.one_pass())
 
     # -- agents -----------------------------------------------------------------------------------------------------
+
+    def use_policy(self, text: str) -> None:
+        """Edit the policy, and have it read again."""
+        (self.folder / "policies" / "island.yaml").write_text(text)
+        assert self.policies.reload()
+        assert not self.policies.errors
 
     def call_agents(self, seconds: float) -> None:
         with self.store.read() as tx:

@@ -1,11 +1,7 @@
 """The shell around decisions: the cap on recoveries, and what becomes of an answer that comes too late."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-
-import pytest
 
 from broker.core.model import JobState, PlacementState, Purpose
 from broker.jobs.submit import cancel
@@ -13,11 +9,9 @@ from broker.migration.load import Load
 from broker.policy.load import PolicySet
 from broker.store.access import PAUSED
 from tests.clocks import CountingIds
-from tests.unit.migration.island import Island
 
 AZ6 = "aws/use1-az6/p5.4xlarge/spot"
 GCP = "gcp/us-central1-a/a3-highgpu-1g/spot"
-DEAR = {"aws/*/p5.4xlarge/*": "6.00", AZ6: "3.00", "gcp/*/a3-highgpu-1g/*": "5.00"}
 
 STAYING = "policy: island\nmode: act\nmigrate: never\nverify: {on_inconclusive: accept}\n"
 
@@ -39,22 +33,6 @@ class Interrupted(CountingIds):
         if happens is not None:
             happens()
         return super().base32(length)
-
-
-@pytest.fixture
-def make_island():
-    # fsync is what these tests would wait for; a RAM disk has none, where there is one.
-    memory = Path("/dev/shm")
-    made = []
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-
-        def make(**rules):
-            made.append(Island(Path(folder) / str(len(made)), prices=DEAR, **rules))
-            return made[-1]
-
-        yield make
-        for island in made:
-            island.stop()
 
 
 def train(island, jobs):

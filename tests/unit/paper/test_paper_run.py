@@ -25,7 +25,7 @@ from broker.paper.run import Terms, play
 from broker.paper.series import price_micro_usd_h, read_series, stock
 from broker.policy.conditions import compile_condition
 from broker.policy.facts import Line, facts_for
-from broker.policy.schema import Candidates, Limits, Migrate, Mode, Policy
+from broker.policy.schema import Budget, Candidates, Limits, Migrate, Mode, Policy
 from broker.policy.schema import Place as Placing
 
 TIMING = Timing(boot_s=240, probe_s=60, restore_s=60, transfer_gib_s=1.0)
@@ -190,6 +190,14 @@ def test_limits_and_caps_count_what_is_held() -> None:
     assert run(flapping).moves == 2
     once = replace(ACTING, limits=Limits(migrations_per_job_per_day=1))
     assert run(flapping, policy=once).moves == 1
+
+
+def test_a_budget_pauses_the_job_when_its_money_is_spent() -> None:
+    bound = replace(ACTING, budget=Budget(run_micro_usd=6_000_000))
+    outcome = run({SPOT: "3.0"}, policy=bound, paper=job(handles_term=True))
+    assert answers(outcome)[:2] == [(0, "place", SPOT.key), (120, "pause", None)]
+    assert outcome.finished_ms is None
+    assert 6.0e6 <= outcome.cost_micro_usd < 6.3e6
 
 
 def test_the_bill_follows_the_rule_of_its_cloud() -> None:

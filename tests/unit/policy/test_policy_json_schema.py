@@ -25,7 +25,7 @@ BEYOND = {
     "function-that-is-none", "pattern-without-end", "percent-in-a-condition", "python-words", "single-equals-sign",
     "text-without-quotes", "whole-number-for-a-price",
     "default-with-a-match", "every-region-denied", "region-allowed-and-denied", "skip-spot-without-spot",
-    "share-of-more-than-all",
+    "share-of-more-than-all", "budget-of-eighty-percent-of-nothing",
     "extends-a-file-that-is-not-there", "extends-itself",
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from broker.core.errors import PolicyError
 from broker.core.offer import Market
 from broker.core.spec import Priority
 from broker.policy.load import load_policy, mistakes
-from broker.policy.schema import Limits, Match, Migrate, Mode, Objective, OnInconclusive, Verify
+from broker.policy.schema import Budget, Limits, Match, Migrate, Mode, Objective, OnInconclusive, Verify
 
 FULL = """\
 policy: night
@@ -34,6 +34,7 @@ migrate:
   cooldown: 1h
   where: ['saving.usd > 3.0 * migration.cost_usd']
 verify: {profile: quick, min_speed: 85%, on_inconclusive: accept}
+budget: {run_usd: 100, epoch_usd: 2.5, month_usd: 64000, at_80_percent: spot_only}
 limits: {migrations_per_job_per_day: 2, concurrent_migrations: 3, max_usd_per_hour: 80}
 """
 
@@ -59,6 +60,7 @@ def test_every_key_arrives() -> None:
     assert (migrate.min_saving, migrate.min_saving_micro_usd) == (0.125, 80_000_000)
     assert (migrate.max_payback_s, migrate.hold_s, migrate.cooldown_s) == (5400, 0, 3600)
     assert policy.verify == Verify("quick", 0.85, OnInconclusive.ACCEPT)
+    assert policy.budget == Budget(100_000_000, 2_500_000, 64_000_000_000, True)
     assert policy.limits == Limits(2, 3, 80_000_000)
 
 
@@ -274,12 +276,20 @@ TABLE = [
         hint: docs/reference/facts.md""",
     ),
     (
-        "budget: {run_usd: 80}",
+        "budget: {run_usd: 0}",
         """\
-        p.yaml:2:1: budget is not supported yet
-            budget: {run_usd: 80}
-            ^
-        hint: take it out; max_usd_per_hour in the settings and in limits bounds spending today""",
+        p.yaml:2:19: budget.run_usd: 0 dollars would forbid everything
+            budget: {run_usd: 0}
+                              ^
+        hint: leave the key out for no bound""",
+    ),
+    (
+        "budget: {run_usd: 80, at_80_percent: spot_only}",
+        """\
+        p.yaml:2:23: at_80_percent is of the month
+            budget: {run_usd: 80, at_80_percent: spot_only}
+                                  ^
+        hint: give month_usd, or take at_80_percent out""",
     ),
     (
         "stop: {nan_loss: true, hold: 3 readings}",
@@ -327,11 +337,11 @@ def test_the_default_has_no_match() -> None:
 
 
 def test_all_mistakes_in_the_order_of_their_lines() -> None:
-    text = "policy: p\nmode: off\nbudget: {run_usd: x}\nmigrate: {hold: 1, cooldown: 2}\nplace: [spot]\n"
+    text = "policy: p\nmode: off\nstop: {hold: x}\nmigrate: {hold: 1, cooldown: 2}\nplace: [spot]\n"
     told = [(e.place.line if e.place else 0, e.message) for e in mistakes(text, "p.yaml")]
     assert told == [
         (2, "mode: 'off' is not one of observe, act"),
-        (3, "budget is not supported yet"),
+        (3, "stop is not supported yet"),
         (4, "migrate.hold: expected a duration, got the number 1"),
         (4, "migrate.cooldown: expected a duration, got the number 2"),
         (5, "place: expected a mapping (key: value), got a list"),

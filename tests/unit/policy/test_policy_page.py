@@ -11,7 +11,7 @@ from broker.policy.section import Key, Table
 from broker.policy.sections import KEYS, read_policy
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "policy-file.md").read_text()
-ROWS = re.findall(r"^\| `([a-z_.]+)` \| ?(.*?) ?\| ", PAGE, re.MULTILINE)
+ROWS = re.findall(r"^\| `([a-z0-9_.]+)` \| ?(.*?) ?\| ", PAGE, re.MULTILINE)
 
 
 def test_the_example_loads() -> None:
@@ -36,6 +36,7 @@ def test_every_key_has_its_row_and_every_row_its_key() -> None:
         "place": "policy: p\nplace: {zzzzzz: 1}\n",
         "migrate": "policy: p\nmigrate: {zzzzzz: 1}\n",
         "verify": "policy: p\nverify: {zzzzzz: 1}\n",
+        "budget": "policy: p\nbudget: {zzzzzz: 1}\n",
         "limits": "policy: p\nlimits: {zzzzzz: 1}\n",
     }
     known = {key for path, text in sections.items() for key in _known_keys(path, text)}
@@ -54,7 +55,7 @@ def test_the_rows_are_those_of_the_table_that_the_reader_goes_by() -> None:
     rows = [
         f"| `{name}` | {key.default} | {key.meaning} |".replace("|  |", "| |") for name, key in _table(KEYS)
     ]
-    assert re.findall(r"^\| `[a-z_.]+` \|.*$", PAGE, re.MULTILINE) == rows
+    assert re.findall(r"^\| `[a-z0-9_.]+` \|.*$", PAGE, re.MULTILINE) == rows
 
 
 def test_what_the_page_calls_not_supported_yet_is_refused_as_such() -> None:

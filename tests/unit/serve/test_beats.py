@@ -49,6 +49,28 @@ def test_a_probe_report_survives_an_agent_that_forgets():
     assert kinds(then) == []
 
 
+def test_an_epoch_began_when_it_was_first_told_and_a_new_copy_that_tells_none_is_in_the_same():
+    def told(job, epoch, at_ms):
+        note = ProgressNote(step=1, epoch=epoch)
+        taken = take_beat(NODE, job, beat(job=JobNote(wire.JOB_RUNNING, 2), progress=note), at_ms, 1)
+        return taken.job, (taken.job.progress.epoch, taken.job.progress.epoch_since_ms)
+
+    job, epoch = told(JOB, None, NOW)
+    assert epoch == (None, None)
+    job, epoch = told(job, 0.5, NOW + 1)
+    assert epoch == (0.5, NOW + 1)
+    job, epoch = told(job, 0.9, NOW + 2)
+    assert epoch == (0.9, NOW + 1)
+    job, epoch = told(job, None, NOW + 3)
+    assert epoch == (0.9, NOW + 1)
+    job, epoch = told(job, float("nan"), NOW + 4)
+    assert epoch == (0.9, NOW + 1)
+    job, epoch = told(job, 1.0, NOW + 5)
+    assert epoch == (1.0, NOW + 5)
+    job, epoch = told(job, 0.8, NOW + 6)  # resumed from a checkpoint of the epoch before
+    assert epoch == (0.8, NOW + 6)
+
+
 def test_progress_is_told_on_our_clock_and_only_by_the_copy_that_may_commit():
     note = ProgressNote(step=100, total_steps=1000, steps_per_s=40.0, loss=0.5, metrics={"val_loss": 1.5})
     mine = take_beat(NODE, JOB, beat(job=JobNote(wire.JOB_RUNNING, 2), progress=note), NOW, 20)
