@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SEED ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-slow contract-prices exhaustive sim sim-replay mutants mutation crash bench check format lock docs clean
+.PHONY: setup demo timeline test test-fast test-slow contract-prices exhaustive sim sim-replay mutants mutation crash bench check format lock docs clean
 
 setup: $(READY)
 
@@ -22,6 +22,9 @@ $(READY): requirements.lock pyproject.toml
 
 demo: $(READY)
 	@$(BIN)/python -m lab.demo $(if $(SEED),--seed $(SEED))
+
+timeline: demo
+	@cp build/demo/timeline.svg docs/images/timeline.svg
 
 test: $(READY)
 	$(PYTEST) -m "not slow and not gpu" -n 2 --dist loadgroup -q
