@@ -8,9 +8,14 @@ import math
 
 from broker.core.offer import SPOT_PRIOR_LIFE_S, Market, MarketSnapshot, Offer
 
-WORK_MARGIN = 1.1
-"""How much longer the work may take than we think before a deadline is in danger (found by back-testing on the
-same traces; 1.0 misses deadlines, 1.3 pays for on-demand too early)."""
+WORK_MARGIN = 1.05
+"""How much longer the work may take than we think before a deadline is in danger: a job's speed varies by some per cent.
+
+What it costs is seen where time is short. `ride-the-spot` on V100 spot of AWS (github.com/andylizf/skynomad-artifact, 9
+zones, 20 jobs of 40 h in 44 h): 1.62 times the optimum with a margin of 1.1, which pays for on-demand from the first hour
+on, and 1.19 with 1.05 or less. In 50 h and more the margin makes no difference. No deadline was missed with any, but on
+that grid every job keeps its speed.
+"""
 
 USEFUL_SHARE_MIN = 0.1
 """A place where less than this share of a life is training is no place at all."""

@@ -145,7 +145,7 @@ class TestNearlyUsedUp:
         assert answer(subject, bound(MONTH)).kind is DecisionKind.MOVE
 
     def test_a_budget_goes_before_a_deadline(self) -> None:
-        late = spec(deadline_ms=NOW + 11 * HOUR)
+        late = spec(deadline_ms=NOW + round(10.6 * HOUR))
         subject = running(SPOT_AWS, job={"spec": late})
         rescuing = world(quote(SPOT_AWS, 2), quote(ON_DEMAND_AWS, 5))
         with_money = replace(subject, spent=spent(month=799))

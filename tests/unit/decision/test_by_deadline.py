@@ -93,11 +93,11 @@ class TestWaiting:
         assert offer_of(answer(world(SPOT, ON_DEMAND), subject)) == SPOT_AWS
 
     def test_the_net_ends_the_wait(self) -> None:
-        # 20 h of work are 22 with their tenth, and two starts: 22.4 h.
-        assert answer(NO_SPOT, lost(20, left_h=22.5)).kind is DecisionKind.STAY
-        decision = answer(NO_SPOT, lost(20, left_h=22.3))
+        # 20 h of work are 21 with their twentieth, and two starts: 21.4 h.
+        assert answer(NO_SPOT, lost(20, left_h=21.5)).kind is DecisionKind.STAY
+        decision = answer(NO_SPOT, lost(20, left_h=21.3))
         assert offer_of(decision) == ON_DEMAND_AWS
-        assert told(decision).startswith("20h of work and 22h18m to the deadline")
+        assert told(decision).startswith("20h of work and 21h18m to the deadline")
 
     def test_without_a_deadline_nothing_waits(self) -> None:
         subject = lost(20)
@@ -176,9 +176,9 @@ class TestOnSpot:
         assert offer_of(decision) == SPOT_GCP
 
     def test_the_net_takes_a_steady_place_while_one_start_still_fits(self) -> None:
-        # 20 h of work are 22 with their tenth, and one start.
-        assert answer(world(SPOT, ON_DEMAND), on(SPOT_AWS, 20, left_h=22.3)).kind is DecisionKind.STAY
-        decision = answer(world(SPOT, ON_DEMAND), on(SPOT_AWS, 20, left_h=22.1))
+        # 20 h of work are 21 with their twentieth, and one start: 21.2 h.
+        assert answer(world(SPOT, ON_DEMAND), on(SPOT_AWS, 20, left_h=21.3)).kind is DecisionKind.STAY
+        decision = answer(world(SPOT, ON_DEMAND), on(SPOT_AWS, 20, left_h=21.1))
         assert decision.kind is DecisionKind.MOVE
         assert offer_of(decision) == ON_DEMAND_AWS
 

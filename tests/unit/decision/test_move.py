@@ -291,14 +291,14 @@ class TestDeadline:
     by_deadline = policy(objective=Objective.CHEAPEST_BY_DEADLINE)
 
     def on_spot(self, left_h: float, hours_left: float = 10) -> Subject:
-        """A start takes 0.2 h, so a job on spot needs 11.2 h for ten hours of work: a tenth more, and one start."""
+        """A start takes 0.2 h, so a job on spot needs 10.7 h for ten hours of work: a twentieth more, and one start."""
         return running(
             SPOT_AWS, hours_left=hours_left, job={"spec": spec(deadline_ms=NOW + round(left_h * HOUR))}
         )
 
     def test_a_deadline_that_slips_moves_to_on_demand_at_any_price(self) -> None:
         market = world(quote(SPOT_AWS, 2), quote(SPOT_GCP, 1), quote(ON_DEMAND_GCP, 6))
-        decision = answer(market, self.by_deadline, self.on_spot(11.1))
+        decision = answer(market, self.by_deadline, self.on_spot(10.6))
         assert moves(decision)
         assert decision.target is not None
         assert decision.target.offer == ON_DEMAND_GCP
@@ -307,7 +307,7 @@ class TestDeadline:
 
     def test_with_slack_money_decides(self) -> None:
         market = world(quote(SPOT_AWS, 2), quote(ON_DEMAND_GCP, 6))
-        assert not moves(answer(market, self.by_deadline, self.on_spot(11.3)))
+        assert not moves(answer(market, self.by_deadline, self.on_spot(10.8)))
 
     def test_a_job_that_is_all_but_done_stays(self) -> None:
         market = world(quote(SPOT_AWS, 2), quote(ON_DEMAND_GCP, 6))
@@ -318,7 +318,7 @@ class TestDeadline:
         assert not moves(answer(market, self.by_deadline, self.on_spot(9.5)))
 
     def test_no_move_to_where_the_deadline_is_missed(self) -> None:
-        subject = running(job={"spec": spec(deadline_ms=NOW + 11 * HOUR)})
+        subject = running(job={"spec": spec(deadline_ms=NOW + round(10.8 * HOUR))})
         decision = answer(world(DEAR, quote(SPOT_GCP, 1)), self.by_deadline, subject)
         assert not moves(decision)
         assert "leave no room for an interruption" in decision.summary

@@ -235,11 +235,11 @@ class TestDeadline:
         )
 
     def test_with_slack_spot(self) -> None:
-        # 10 h x 1.1 + 2 x 0.2 h
-        assert target(answer(world(*self.quotes), self.by_deadline, self.subject(11.5))) == SPOT_AWS
+        # 10 h x 1.05 + 2 x 0.2 h
+        assert target(answer(world(*self.quotes), self.by_deadline, self.subject(11.0))) == SPOT_AWS
 
     def test_without_slack_on_demand(self) -> None:
-        decision = answer(world(*self.quotes), self.by_deadline, self.subject(11.3))
+        decision = answer(world(*self.quotes), self.by_deadline, self.subject(10.8))
         assert target(decision) == ON_DEMAND_AWS
         assert any("leave no room for an interruption" in r.detail for r in decision.reasons)
 
