@@ -13,6 +13,7 @@ from broker.core.time import HOUR_S, parse_duration
 if TYPE_CHECKING:
     from broker.backtest.contest import Contest, Player
     from broker.backtest.grid import Grid, Shock
+    from broker.policy.schema import Policy
 
 _USUAL = ("on_demand", "spot_else_on_demand", "eager", "uniform_progress")
 _SHOCK = re.compile(r"(?P<factor>\d{1,3}(?:\.\d{1,6})?)@(?P<hour>\d{1,4}(?:\.\d{1,6})?)")
@@ -28,6 +29,7 @@ def backtest(
     trace: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder with placements.csv, events.csv.gz, meta.json.")
     ],
+    policies: Annotated[list[Path] | None, typer.Argument(help="Policy files.")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="Score by the rules of the benchmark.")] = False,
     baseline: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Run this beside; more than once for several.")
@@ -56,8 +58,10 @@ def backtest(
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="Write launches and stops as CSV.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What running jobs over a measured market would have cost, beside the optimum of one who knows the future.
+    """What jobs would have cost under policies on a measured market, beside baselines and the optimum of who knows the future.
 
+    Policies are asked as the daemon asks them, at every tick of the trace; here they act, whatever their `mode`. Without
+    --baseline the usual ones are run beside: on_demand, spot_else_on_demand, eager, uniform_progress.
     OVER OPTIMUM is the sum of costs over the sum of optima, with the interval in which it lies in 95 of 100 resamples of the
     windows; windows overlap, and neighbours are drawn together. P95 and MAX are of single windows. OVERHEAD is start-ups as a
     share of the work. A job that misses its deadline is finished on on-demand, and counted.
@@ -84,11 +88,13 @@ def backtest(
         windows=windows,
         shock=_shock(shock),
     )
+    named = [_policy(path) for path in policies or ()]
     names = list(dict.fromkeys(baseline or _USUAL))
-    if log is not None and len(names) != 1:
-        raise UsageError("a log holds one way to run the jobs", hint="name one --baseline")
+    if log is not None and len(named or names) != 1:
+        raise UsageError("a log holds one way to run the jobs", hint="name one policy, or one --baseline")
     market = Grid(read_trace(trace, tuple(only or ())), terms)
-    found = contest(market, _players(names, market))
+    # The log is of the first.
+    found = contest(market, _players(named, names, market))
     if log is not None:
         write_log(log, zip(found.windows, found.entries[0].runs, strict=True))
     if as_json:
@@ -97,14 +103,27 @@ def backtest(
         _show(found)
 
 
-def _players(names: list[str], market: "Grid") -> dict[str, "Player"]:
+def _policy(path: Path) -> "Policy":
+    from broker.policy.load import load_policy, read_file
+
+    return load_policy(read_file(path), str(path))
+
+
+def _players(policies: "list[Policy]", names: list[str], market: "Grid") -> dict[str, "Player"]:
     from broker.backtest.baselines import BASELINES
     from broker.backtest.contest import player
+    from broker.backtest.policies import PolicyPlayer
 
+    players: dict[str, Player] = {}
+    for policy in policies:
+        if policy.name in players or policy.name in names:
+            raise UsageError(f"{policy.file}: the name {policy.name} is taken", hint="rename the policy")
+        players[policy.name] = PolicyPlayer(policy, market)
     for name in names:
         if name not in BASELINES:
             raise UsageError(f"no baseline {name!r}", hint=f"there are {', '.join(BASELINES)}")
-    return {name: player(BASELINES[name], market) for name in names}
+        players[name] = player(BASELINES[name], market)
+    return players
 
 
 def _show(found: "Contest") -> None:

@@ -137,7 +137,7 @@ def main() -> None:
         EAST: spells(1, ticks, 12, 20),
         EAST_B: spells(2, ticks, 30, 40),
         WEST: spells(3, ticks, 60, 30),
-        TOKYO: spells(4, ticks, 200, 10),
+        TOKYO: spells(4, ticks, 50, 60),
     }
     drift = np.round(1.0 + 0.1 * np.sin(np.arange(ticks) // 36 / 7), 3)
     usd = {EAST: (1.1 * drift).tolist(), EAST_B: (1.3 * drift).tolist(), WEST: 0.95, TOKYO: 1.6}

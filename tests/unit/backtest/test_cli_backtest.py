@@ -7,6 +7,7 @@ import pytest
 from broker.cli.app import main
 from tests.unit.backtest.made import FOLDER, WEST
 
+ROOT = Path(__file__).parents[3]
 SMALL = [
     "policy",
     "backtest",
@@ -71,8 +72,35 @@ def test_a_log_of_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     capsys.readouterr()
 
 
+RIDE = str(ROOT / "policies/ride-the-spot.yaml")
+
+
+def test_policies_come_before_baselines_and_the_log_is_of_the_one_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "moves.csv"
+    assert main([*SMALL, RIDE, "--log", str(log), "--json"]) == 0
+    entries = json.loads(capsys.readouterr().out)["entries"]
+    assert [entry["name"] for entry in entries][:2] == ["ride-the-spot", "on_demand"]
+    with open(log, newline="") as file:
+        launches = [row for row in csv.DictReader(file) if row["action"] == "launch"]
+    assert len(launches) == sum(window["launches"] for window in entries[0]["windows"])
+    assert len(launches) != sum(window["launches"] for window in entries[1]["windows"])
+
+
+def test_a_wrong_policy_is_told_as_a_check_tells_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("policy: wrong\nobjectiv: cheapest\n")
+    assert main([*SMALL, str(file)]) == 2
+    assert f"{file}:2:1: " in capsys.readouterr().err
+
+
 WRONG = [
     (["--baseline=best"], "no baseline 'best'\nhint: there are on_demand,"),
+    ([RIDE, RIDE], "the name ride-the-spot is taken"),
+    ([RIDE, RIDE, "--log=x.csv"], "a log holds one way to run the jobs"),
     (["--log=x.csv"], "a log holds one way to run the jobs"),
     (["--baseline=eager", "--log=nowhere/x.csv"], "cannot write nowhere/x.csv: No such file"),
     (["--work=long"], "--work: 'long' is not a duration"),
@@ -86,7 +114,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), WRONG, ids=[options[0] for options, _ in WRONG])
+@pytest.mark.parametrize(("options", "words"), WRONG, ids=[words for _, words in WRONG])
 def test_a_mistake_is_told(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, *options]) == 2
     assert words in capsys.readouterr().err
