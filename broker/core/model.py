@@ -112,6 +112,10 @@ class Progress:
         loss: Last training loss reported.
         metrics: Every other number of the last line.
         epoch_since_ms: When the epoch that it is in was first reported.
+        generation: Of the copy that told.
+        told: By metric, how often that copy has told it, as its agent counts.
+        readings: By metric, ``loss`` among them: the last values that this copy told, oldest first.
+        best: By metric, the best that any copy told: see `broker.jobs.metrics`.
     """
 
     at_ms: int
@@ -122,6 +126,10 @@ class Progress:
     loss: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     epoch_since_ms: int | None = None
+    generation: int = 0
+    told: Mapping[str, float] = field(default_factory=dict)
+    readings: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    best: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A policy's answer for one job at one moment. Pure: the same arguments give the same decision.
 
+its metrics end it              STOP
 a budget is used up             PAUSE  what trains, at a checkpoint; nothing new is rented
 no place, landing under way     STAY   with the reason
 no place, none under way        PLACE  the first obtainable market that the objective can live with, or
@@ -19,6 +20,7 @@ from broker.decision.hold import advance, hold_reason
 from broker.decision.limits import move_limits
 from broker.decision.moving import Wish, best_wish, may_move, saving
 from broker.decision.situation import Here, Situation
+from broker.decision.stopping import stop_lines
 from broker.decision.strategy_ask import Verdict, ask
 from broker.decision.subject import Hold, Subject, World
 from broker.decision.words import (
@@ -28,6 +30,7 @@ from broker.decision.words import (
     pause_summary,
     place_summary,
     stay_summary,
+    stop_summary,
 )
 from broker.policy.schema import Mode, Policy
 
@@ -37,16 +40,20 @@ _OBSERVES = Reason("mode: observe", False, "recorded, not done; `mode: act` does
 def decide(subject: Subject, policy: Policy, world: World, decision_id: str) -> tuple[Decision, Hold | None]:
     """What should become of the job now, with reasons, and the hold to remember until the next time.
 
-    A MOVE or PAUSE under ``mode: observe`` comes back with ``acted=False``; places and recoveries are always to be acted on.
+    A MOVE, PAUSE or STOP under ``mode: observe`` comes back with ``acted=False``; places and recoveries are always to be acted on.
     """
     situation = Situation(subject, policy, world)
-    desk = _Desk(situation, decision_id)
+    ends = stop_lines(situation)
+    desk = _Desk(situation, decision_id, told=ends)
+    if any(line.holds for line in ends):
+        return desk.stop(tuple(line for line in ends if line.holds)), None
     if subject.landing:
         offer = subject.landing[0].offer
         return desk.stay((Reason("no landing under way", False, f"landing on {offer_words(offer)}"),)), None
-    desk = replace(desk, money=budget_lines(situation))
-    if not all(line.holds for line in desk.money):
-        return _no_money(desk), None
+    money = budget_lines(situation)
+    desk = replace(desk, told=(*ends, *money))
+    if not all(line.holds for line in money):
+        return _no_money(desk, money), None
     field = survey(situation)
     desk = replace(desk, alternatives=field.alternatives(world.now_ms))
     if subject.active is None:
@@ -59,13 +66,13 @@ class _Desk:
     """Writes decisions of one situation.
 
     Attributes:
-        money: A line for each bound of the budget, told with every answer.
+        told: Lines of `stop` and `budget`, told with every answer.
     """
 
     situation: Situation
     decision_id: str
     alternatives: tuple[Alternative, ...] = ()
-    money: tuple[Reason, ...] = ()
+    told: tuple[Reason, ...] = ()
 
     def stay(
         self, reasons: tuple[Reason, ...], wish: Wish | None = None, hold: Hold | None = None
@@ -113,6 +120,12 @@ class _Desk:
         summary = pause_summary(self.situation, reasons, acts)
         return replace(self._blank(DecisionKind.PAUSE, summary, told), acted=acts)
 
+    def stop(self, reasons: tuple[Reason, ...]) -> Decision:
+        """The job ends, or that is only recorded."""
+        acts = self.situation.policy.mode is Mode.ACT
+        told = reasons if acts else (*reasons, _OBSERVES)
+        return replace(self._blank(DecisionKind.STOP, stop_summary(reasons, acts), told), acted=acts)
+
     def _blank(self, kind: DecisionKind, summary: str, reasons: tuple[Reason, ...]) -> Decision:
         assert reasons or kind is not DecisionKind.STAY, "staying always has a reason"
         job, policy, here = self.situation.job, self.situation.policy, self.situation.here
@@ -127,16 +140,15 @@ class _Desk:
             kind=kind,
             acted=False,
             summary=summary,
-            reasons=(*reasons, *(line for line in self.money if line not in reasons), work),
+            reasons=(*reasons, *(line for line in self.told if line not in reasons), work),
             alternatives=self.alternatives,
             here_micro_usd=here.cost.micro_usd if here else None,
         )
 
 
-def _no_money(desk: _Desk) -> Decision:
+def _no_money(desk: _Desk, lines: tuple[Reason, ...]) -> Decision:
     """Nothing new is rented; what trains, or has trained, waits without a place once a bound is used up."""
-    situation, lines = desk.situation, desk.money
-    subject = situation.subject
+    situation, subject = desk.situation, desk.situation.subject
     if all(line.holds is not False for line in lines):  # nobody knows: what trains goes on
         return desk.stay(lines)
     acts = situation.policy.mode is Mode.ACT

@@ -58,6 +58,12 @@ def pause_summary(situation: Situation, reasons: tuple[Reason, ...], done: bool)
     return f"{'pauses' if done else 'would pause'} on {offer_words(active.offer)}: {why}"
 
 
+def stop_summary(reasons: tuple[Reason, ...], done: bool) -> str:
+    """Why a job ends."""
+    line = reasons[0]
+    return f"{'stops' if done else 'would stop'} the job: {line.line}: {line.detail}"
+
+
 def stay_summary(situation: Situation, reasons: tuple[Reason, ...]) -> str:
     """Why nothing happens: the first line that does not hold."""
     why = _against(reasons)

@@ -267,8 +267,7 @@ class Decider:
             ):
                 return 0  # it moved on while we thought; the next pass asks again
             if acts and decision.target is None:
-                done = give_up(tx, fresh, decision.kind, decision.summary, self.rules, decision.at_ms)
-                if not done:
+                if not give_up(tx, fresh, decision, self.rules):
                     return 0
                 fresh = tx.job(job.id) or fresh
             if hold != subject.hold:

@@ -15,7 +15,7 @@ from broker.core.time import format_duration
 from broker.migration.handover import active, finished_draining, hand_over
 from broker.migration.nodes import ask_for_end, tend_nodes
 from broker.migration.probing import judge
-from broker.migration.view import STORE_AWAITED, Plan, beat_of
+from broker.migration.view import STOPPED, STORE_AWAITED, Plan, beat_of
 from broker.policy.schema import OnInconclusive
 from broker.wire import messages as wire
 from broker.wire.messages import Beat
@@ -49,7 +49,7 @@ def plan_pass(plan: Plan, on_inconclusive: dict[str, OnInconclusive]) -> Plan:
 def _cancel(plan: Plan, job: Job) -> None:
     """A job that is wanted no more gives up all its placements; what trains may save first."""
     if job.state == JobState.CANCELLING:
-        reason = "cancelled"
+        reason = _why_cancelled(job)
     elif job.state.final:
         reason = f"job {job.state}"
     else:
@@ -59,6 +59,10 @@ def _cancel(plan: Plan, job: Job) -> None:
             plan.placement(placement, PlacementState.DRAINING, reason)
         elif placement.state not in (PlacementState.DRAINING, PlacementState.RELEASING, PlacementState.GONE):
             plan.placement(placement, PlacementState.RELEASING, reason)
+
+
+def _why_cancelled(job: Job) -> str:
+    return job.reason if job.reason.startswith(STOPPED) else "cancelled"
 
 
 def _overdue(plan: Plan, placement: Placement) -> Placement:
@@ -155,7 +159,7 @@ def _follow(plan: Plan, job: Job) -> None:
     ]
     if job.state == JobState.CANCELLING:
         if not open_placements:
-            plan.job(job, JobState.CANCELLED, "cancelled")
+            plan.job(job, JobState.CANCELLED, _why_cancelled(job))
         return
     training = next((p for p in open_placements if p.state == PlacementState.ACTIVE), None)
     coming = [p for p in open_placements if p.state.landing or p.state == PlacementState.READY]

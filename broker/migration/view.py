@@ -15,6 +15,8 @@ from broker.wire.messages import Beat, decode
 # How the reason of a placement begins on which the job could not be started; counted over the job's life.
 START_FAILED = "could not start"
 STORE_AWAITED = "waits for its checkpoint store"
+# How the reason of a job begins that its policy has ended.
+STOPPED = "stopped by policy"
 
 
 def beat_of(node: Node) -> Beat | None:

@@ -72,9 +72,12 @@ class MetricsReader:
             self._remember(whole)
         old = self._note
         metrics: Dict[str, float] = {**old.metrics}
+        readings: Dict[str, float] = {**old.readings}
         for name, value in numbers.items():
             if name not in ("epoch", "loss") and (name in metrics or len(metrics) < _MAX_METRICS):
                 metrics[name] = value
+            if name in metrics or name == "loss":
+                readings[name] = readings.get(name, 0.0) + 1
         self._note = ProgressNote(
             step=self._steps[-1][1] if self._steps else None,
             total_steps=old.total_steps if total is None or _whole(total) is None else _whole(total),
@@ -82,6 +85,7 @@ class MetricsReader:
             epoch=numbers.get("epoch", old.epoch),
             loss=numbers.get("loss", old.loss),
             metrics=metrics,
+            readings=readings,
         )
         return True
 

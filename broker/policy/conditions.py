@@ -18,7 +18,7 @@ from broker.core.errors import Place, PolicyError
 from broker.core.time import HOUR_S, parse_duration
 from broker.core.yaml_bounds import foreign_letter
 from broker.core.yaml_text import did_you_mean
-from broker.policy.facts import BY_NAME, FactInfo, FactType
+from broker.policy.facts import FactInfo, FactType, fact_info
 from broker.policy.schema import Fact
 
 # Long enough for every line that a person can still read; it bounds what a hostile file can ask of the engine.
@@ -65,7 +65,8 @@ class CelCondition:
         """
         values = {}
         for name in self.needs:
-            value = _cel_value(facts.get(name), BY_NAME[name].type)
+            info = fact_info(name)
+            value = _cel_value(facts.get(name), info.type) if info else None
             if value is not None:
                 values[name] = value
         try:
@@ -230,12 +231,15 @@ def _unknown(name: str, offset: int, text: str, place: Place, allowed: Mapping[s
     # The engine points at the last dot, or at a call's parenthesis; a person looks for the name's start.
     start = text.rfind(name, 0, offset + len(name))
     at = _inside(place, text, start if start >= 0 else offset)
-    if fact := BY_NAME.get(name):
+    if fact := fact_info(name):
         lines = " and ".join(sorted(fact.lines))
         return PolicyError(f"the fact {name} is not known here", at, f"it may be used in {lines}")
     after = text[start + len(name) :] if start >= 0 else ""
     if after.lstrip().startswith("("):
         return PolicyError(f"there is no function {name}", at, "functions: docs/reference/policy-file.md")
+    if slashed := re.search(rf"\bmetrics\.(\w+)/{re.escape(name)}\b", text):
+        whole = f"metrics.{slashed[1]}_{name}"
+        return PolicyError(f"unknown name {name}", at, f"a slash is written _: {whole}")
     if "." not in name:
         if hint := did_you_mean(name, allowed):
             return PolicyError(f"unknown fact {name}", at, hint)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from broker.core.model import Alternative, Decision, DecisionKind, Reason
 from broker.core.money import format_usd
 from broker.core.time import format_duration, to_iso
-from broker.policy.facts import BY_NAME, FactType
+from broker.policy.facts import FactType, fact_info
 from broker.policy.schema import Condition, Fact
 
 SHOWN: Final = 5
@@ -32,9 +32,9 @@ def facts_in(text: str) -> tuple[str, ...]:
     for found in _DOTTED.finditer(_STRING.sub('""', text)):
         name = found[0]
         # offer.region.startsWith: a method hangs on the fact.
-        while name not in BY_NAME and "." in name:
+        while fact_info(name) is None and "." in name:
             name = name.rpartition(".")[0]
-        if name in BY_NAME:
+        if fact_info(name) is not None:
             names[name] = None
     return tuple(names)
 
@@ -43,7 +43,7 @@ def show_fact(name: str, value: Fact | None) -> str:
     """A fact's value for people: ``$2.10/h``, ``58.0 %``, ``1h30m``, ``not known``."""
     if value is None:
         return "not known"
-    info = BY_NAME.get(name)
+    info = fact_info(name)
     if info is None or isinstance(value, bool | str):
         return str(value).lower() if isinstance(value, bool) else str(value)
     if info.type is FactType.DURATION:

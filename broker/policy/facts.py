@@ -7,11 +7,12 @@ of the mapping: a condition that needs it is then neither true nor false.
 Money is in dollars, shares are 0..1, durations are seconds here and CEL durations in a condition.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from broker.core.model import Job
+from broker.core.model import Job, Progress
 from broker.core.money import MICRO_PER_USD
 from broker.core.offer import MarketSnapshot, Offer, Quote
 from broker.policy.schema import Fact
@@ -35,6 +36,7 @@ class Line(StrEnum):
     WHERE = "candidates.where"
     SKIP_SPOT_WHEN = "place.skip_spot_when"
     MIGRATE_WHERE = "migrate.where"
+    STOP_WHEN = "stop.when"
 
 
 @dataclass(frozen=True)
@@ -161,12 +163,50 @@ FACTS: tuple[FactInfo, ...] = (
     ),
 )
 
+_STOP = frozenset({Line.STOP_WHEN})
+
+# Facts whose names are the job's own: NAME is as in its metrics lines, with _ for whatever is no letter or digit.
+METRICS: tuple[FactInfo, ...] = (
+    FactInfo(
+        "metrics.NAME",
+        _F,
+        "",
+        "A metric of the job's own: NAME in its lines in `$BROKER_METRICS`, `loss` among them, with `_` for every "
+        "character that is no letter, digit or `_`. Missing until the copy that runs has told one, and when it is no "
+        "finite number.",
+        _STOP,
+    ),
+    FactInfo(
+        "metrics.best_NAME",
+        _F,
+        "",
+        "The lowest that the job ever told; the highest where `checkpoint.keep_best` of its job file names it with "
+        "`mode: max`.",
+        _STOP,
+    ),
+)
+
 BY_NAME: Mapping[str, FactInfo] = {fact.name: fact for fact in FACTS}
 
+_METRIC = re.compile(r"\bmetrics\.([A-Za-z_]\w{0,99})")
+_NO_WORD = re.compile(r"\W", re.ASCII)
 
-def facts_for(line: Line) -> Mapping[str, FactInfo]:
-    """The facts that a condition of this list may use."""
-    return _BY_LINE[line]
+
+def facts_for(line: Line, text: str = "") -> Mapping[str, FactInfo]:
+    """The facts that a condition of this list may use; its text says which metrics it means."""
+    if line is not Line.STOP_WHEN:
+        return _BY_LINE[line]
+    named = {found[0]: fact_info(found[0]) for found in _METRIC.finditer(text)}
+    return {**_BY_LINE[line], **{name: info for name, info in named.items() if info is not None}}
+
+
+def fact_info(name: str) -> FactInfo | None:
+    """What is known of a fact; None when there is none of that name."""
+    if name in BY_NAME:
+        return BY_NAME[name]
+    if not _METRIC.fullmatch(name):
+        return None
+    return replace(METRICS[name.startswith("metrics.best_")], name=name)
 
 
 _BY_LINE = {line: {fact.name: fact for fact in FACTS if line in fact.lines} for line in Line}
@@ -226,6 +266,19 @@ def job_facts(job: Job, remaining_s: float | None) -> Facts:
         facts["job.step"] = progress.step
         if progress.total_steps:
             facts["job.progress"] = min(1.0, progress.step / progress.total_steps)
+    return facts
+
+
+def metric_facts(progress: Progress, back: int = 0) -> Facts:
+    """What a job has told of itself: ``metrics.*``.
+
+    Args:
+        back: Which reading of each metric: 0 is the newest. One that has fewer is left out.
+    """
+    facts: Facts = {f"metrics.best_{_NO_WORD.sub('_', name)}": best for name, best in progress.best.items()}
+    for name, values in progress.readings.items():
+        if back < len(values):
+            facts[f"metrics.{_NO_WORD.sub('_', name)}"] = values[-1 - back]
     return facts
 
 

@@ -26,6 +26,8 @@ _PATTERN: Final = "[A-Za-z0-9*][A-Za-z0-9*._-]{0,99}"
 _FILE: Final = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.yaml"
 _DURATION: Final = r"[\s0-9.smhdw]*[smhdw]\s*"
 _SHARE: Final = r"\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\s*%\s*"
+_READINGS: Final = "(?:[1-9]|10) readings?"
+MOST_READINGS: Final = 10  # as many as are kept: `broker.jobs.metrics.KEPT`
 _LONGEST_S: Final = 366 * DAY_S
 _MOST_USD: Final = 1_000_000_000
 
@@ -159,6 +161,13 @@ def _moves(node: Node) -> int:
     return count
 
 
+def _readings(node: Node) -> int:
+    text = node.as_str() if isinstance(node, Scalar) and isinstance(node.value, str) else ""
+    if not re.fullmatch(_READINGS, text):
+        raise node.wrong(f"1 to {MOST_READINGS} readings", "as in 3 readings")
+    return int(text.split()[0])
+
+
 def _never(node: Node) -> None:
     if not isinstance(node, Scalar) or node.value != "never":
         raise node.wrong("a mapping or never")
@@ -183,6 +192,7 @@ money: Final = Kind(_money, _DOLLARS)
 positive_money: Final = Kind(_positive_money, {"type": "number", "exclusiveMinimum": 0, "maximum": _MOST_USD})
 region: Final = Kind(_region, {"type": "string", "pattern": _whole(_PATTERN)})
 moves: Final = Kind(_moves, {"type": "integer", "minimum": 1})
+readings: Final = Kind(_readings, {"type": "string", "pattern": _whole(_READINGS)})
 never: Final = Kind(_never, {"const": "never"}, "never")
 labels: Final = Kind(
     _labels,
@@ -244,7 +254,9 @@ def conditions(line: Line) -> Kind[tuple[Condition, ...]]:
         start = at.source.find(text.splitlines()[0], at.column - 1)
         if 0 <= start - (at.column - 1) <= 1:
             at = type(at)(at.file, at.line, start + 1, at.source)
-        condition = compile_condition(text, at, facts_for(line))
+        condition = compile_condition(text, at, facts_for(line, text))
+        if line is Line.STOP_WHEN and not any(name.startswith("metrics.") for name in condition.needs):
+            raise PolicyError("a line of stop.when speaks of a metric", at, "as in metrics.loss > 10.0")
         if not condition.needs:
             raise PolicyError(
                 "the condition speaks of no fact: it never changes", at, "docs/reference/facts.md"

@@ -152,6 +152,21 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Stop:
+    """When a job is ended, by its own metrics.
+
+    Attributes:
+        when: Any line that holds; a missing reading makes one false.
+        nan_loss: Whether a loss that is no finite number does.
+        hold_readings: Of so many readings in a row it must be true.
+    """
+
+    when: tuple[Condition, ...] = ()
+    nan_loss: bool = False
+    hold_readings: int = 3
+
+
+@dataclass(frozen=True)
 class Policy:
     """One policy file.
 
@@ -177,4 +192,5 @@ class Policy:
     migrate: Migrate = field(default_factory=Migrate)
     verify: Verify = field(default_factory=Verify)
     budget: Budget | None = None
+    stop: Stop | None = None
     limits: Limits = field(default_factory=Limits)

@@ -41,14 +41,11 @@ class Section:
         table: What may be in it.
     """
 
-    def __init__(
-        self, node: Mapped, table: Table, errors: list[PolicyError], later: Mapping[str, str] | None = None
-    ) -> None:
-        """Notes every key that `table` does not have; `later` says what to do about those that it will have one day."""
+    def __init__(self, node: Mapped, table: Table, errors: list[PolicyError]) -> None:
         self.node = node
         self.table = table
         self._errors = errors
-        self._only(later or {})
+        self._only()
 
     def note(self, error: PolicyError) -> None:
         """Keep a mistake."""
@@ -93,12 +90,11 @@ class Section:
         """A key with the path to it: ``migrate.hold``."""
         return f"{self.node.name}.{key}" if self.node.name else key
 
-    def _only(self, later: Mapping[str, str]) -> None:
-        for key in (key for key in self.node if key in later):
-            self.note(PolicyError(f"{key} is not supported yet", self.node.place(key), later[key]))
-        unknown = [key for key in self.node if key not in self.table and key not in later]
+    def _only(self) -> None:
+        """Note every key that the table does not have."""
+        unknown = [key for key in self.node if key not in self.table]
         for key in unknown[:_TOLD]:
-            hint = unknown_key_hint(key, self.table, later)
+            hint = unknown_key_hint(key, self.table)
             self.note(PolicyError(f"unknown key {self.name(key)}", self.node.place(key), hint))
         if len(unknown) > _TOLD:
             more = f"{len(unknown) - _TOLD} more unknown keys"

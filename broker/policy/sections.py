@@ -1,8 +1,4 @@
-"""The keys of a policy file, in the file's own order, and what they become. Contradictions are mistakes.
-
-What the schema knows but the broker does not do yet (`stop`) is refused at its line: a rule that is
-silently ignored is worse than none.
-"""
+"""The keys of a policy file, in the file's own order, and what they become. Contradictions are mistakes."""
 
 from typing import Final
 
@@ -23,6 +19,7 @@ from broker.policy.schema import (
     OnInconclusive,
     Place,
     Policy,
+    Stop,
     Verify,
 )
 from broker.policy.section import Key, Section, Table
@@ -100,6 +97,13 @@ _BUDGET: Final[Table] = {
         "`spot_only`: from 80 % of `month_usd` on nothing but spot and owned nodes is rented.",
     ),
 }
+_STOP: Final[Table] = {
+    "when": Key(
+        fields.conditions(Line.STOP_WHEN), "", "Conditions on its metrics; any one that holds ends the job."
+    ),
+    "nan_loss": Key(fields.truth, "`false`", "Whether a loss that is no finite number ends it."),
+    "hold": Key(fields.readings, "`3 readings`", "Must be true of so many readings in a row; 10 at most."),
+}
 _LIMITS: Final[Table] = {
     "migrations_per_job_per_day": Key(fields.moves, "`4`", "Moves by choice; recoveries are not counted."),
     "concurrent_migrations": Key(fields.moves, "`10`", "Under this policy at one time."),
@@ -141,10 +145,8 @@ KEYS: Final[Table] = {
     ),
     "verify": Key(None, "", "How a landing node is judged.", _VERIFY),
     "budget": Key(None, "", "What may be spent.", _BUDGET),
+    "stop": Key(None, "", "When a job is ended.", _STOP),
     "limits": Key(None, "", "Bounds on what the policy does.", _LIMITS),
-}
-_LATER: Final = {
-    "stop": "take it out; a job stops itself, or with `broker cancel`",
 }
 
 
@@ -160,7 +162,7 @@ def read_policy(
         is_defaults: It is there to be extended, and has no name.
     """
     errors: list[PolicyError] = []
-    top = Section(document, KEYS, errors, _LATER)
+    top = Section(document, KEYS, errors)
     if is_defaults:
         if "policy" in document:
             hint = "take policy out, or give the file a name without .defaults"
@@ -183,6 +185,7 @@ def read_policy(
         migrate=_migrate(top),
         verify=_verify(top),
         budget=_budget(top),
+        stop=_stop(top),
         limits=_limits(top),
     )
     top.get("extends", "")
@@ -292,6 +295,21 @@ def _budget(top: Section) -> Budget | None:
         month_micro_usd=month,
         spot_only_at_80_percent=spot_only,
     )
+
+
+def _stop(top: Section) -> Stop | None:
+    part = top.section("stop")
+    if part is None:
+        return None
+    default = Stop()
+    stop = Stop(
+        when=part.get("when", ()),
+        nan_loss=part.get("nan_loss", default.nan_loss),
+        hold_readings=part.get("hold", default.hold_readings),
+    )
+    if "when" not in part.node and not stop.nan_loss:
+        part.note(PolicyError("stop ends no job", part.node.at, "give when, or nan_loss: true"))
+    return stop
 
 
 def _limits(top: Section) -> Limits:

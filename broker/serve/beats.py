@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from broker.core.model import Commit, Event, Job, Node, NodeState, Progress
+from broker.jobs.metrics import take_readings
 from broker.wire.messages import JOB_NONE, Beat, RestoreNote, decode
 
 # Steps a second: one in thirty years, and a million million.
@@ -137,6 +138,7 @@ def _progress(node: Node, job: Job, beat: Beat, now_ms: int, rate: float) -> Pro
     note = beat.progress
     if note is None or node.rank != 0 or beat.job.generation != job.generation:
         return job.progress
+    saved = job.spec.checkpoint
     epoch, epoch_since_ms = _epoch(job.progress, note.epoch, now_ms)
     return Progress(
         at_ms=now_ms,
@@ -147,6 +149,7 @@ def _progress(node: Node, job: Job, beat: Beat, now_ms: int, rate: float) -> Pro
         loss=note.loss,
         metrics=dict(note.metrics),
         epoch_since_ms=epoch_since_ms,
+        **take_readings(job.progress, note, beat.job.generation, saved.keep_best if saved else None),
     )
 
 

@@ -247,7 +247,11 @@ class RestoreNote:
 
 @dataclass
 class ProgressNote:
-    """The last of the job's metrics lines."""
+    """The last of the job's metrics lines.
+
+    Attributes:
+        readings: How often each name, ``loss`` among them, has been told since this agent follows the file.
+    """
 
     step: Optional[int] = None
     total_steps: Optional[int] = None
@@ -255,6 +259,7 @@ class ProgressNote:
     epoch: Optional[float] = None
     loss: Optional[float] = None
     metrics: Dict[str, float] = field(default_factory=dict)
+    readings: Dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

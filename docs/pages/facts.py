@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from broker.policy.facts import FACTS, FactInfo, FactType, Line
+from broker.policy.facts import FACTS, METRICS, FactInfo, FactType, Line
 
 PAGE = "facts.md"
 
@@ -15,7 +15,7 @@ What a condition in a policy file may speak of. A condition is one line of
 - Money is in dollars and shares are 0..1, both with a fraction: `offer.price < 3.0`, `saving.fraction >= 0.25`.
 - Durations are compared with `duration("1h30m")`; CEL knows `h`, `m` and `s`.
 - A fact that is not known makes the condition that needs it *unknown*. An unknown line counts as not holding:
-  it admits no offer, takes spot out of nothing and lets no move through.
+  it admits no offer, takes spot out of nothing, lets no move through and stops no job.
 - `a || b` is true when `a` is, even where `b` is unknown; `a && b` is false when `a` is.
 """
 
@@ -26,6 +26,7 @@ _GROUPS = {
     "here": "Where the job runs now.",
     "saving": "What a move would bring.",
     "migration": "The move itself.",
+    "metrics": "What the job tells of itself.",
 }
 
 _TYPES = {
@@ -40,7 +41,7 @@ _TYPES = {
 def render() -> str:
     """The page as Markdown."""
     parts = [_HEAD.strip()]
-    for group, rows in groupby(FACTS, key=lambda fact: fact.name.split(".")[0]):
+    for group, rows in groupby((*FACTS, *METRICS), key=lambda fact: fact.name.split(".")[0]):
         parts.append(f"## {group}\n\n{_GROUPS[group]}\n\n{_table(list(rows))}")
     return "\n\n".join(parts)
 

@@ -29,7 +29,7 @@ OWNED = Offer("local", "lab", "rack-1", "box", Market.OWNED, "H100-SXM5-80GB", 1
 
 
 def condition(text: str, line: Line = Line.WHERE) -> Condition:
-    return compile_condition(text, Place("policies/test.yaml", 14, 5), facts_for(line))
+    return compile_condition(text, Place("policies/test.yaml", 14, 5), facts_for(line, text))
 
 
 def dollars(amount: float) -> int:

@@ -95,6 +95,7 @@ class Island:
         self.rules = Rules(**rules)
         self.agents: dict[str, Agent] = {}
         self.steps = 1000
+        self.loss: float | None = None
         self.start()
 
     def start(self) -> None:
@@ -252,7 +253,9 @@ class Island:
                 wire.JOB_EXITED if done else wire.JOB_RUNNING, run.generation, 0 if done else None, started=True,
                 handles_term=True, saved=done, restore=agent.beat.job.restore or resumed,
             ),
-            progress=wire.ProgressNote(agent.step, self.steps, 1.0),
+            progress=wire.ProgressNote(
+                agent.step, self.steps, 1.0, loss=self.loss, readings={} if self.loss is None else {"loss": agent.seq}
+            ),
             commit=wire.CommitNote(run.generation, agent.seq, "m", "s", agent.step, 1 << 20),
         )  # fmt: skip
 

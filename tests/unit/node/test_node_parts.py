@@ -76,6 +76,20 @@ def test_metrics_are_followed_by_offset(tmp_path: Path) -> None:
     assert math.isnan(note.loss)
 
 
+def test_readings_are_counted_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    reader = MetricsReader(file)
+    file.write_text('{"step": 1, "loss": 2, "epoch": 0.1}\n{"step": 2, "loss": 2}\n{"val_loss": NaN}\n')
+    note = reader.read()
+    assert note is not None
+    assert note.readings == {"loss": 2, "val_loss": 1}
+    with file.open("a") as more:
+        more.write('{"step": 3, "val_loss": 1.0}\n')
+    note = reader.read()
+    assert note is not None
+    assert note.readings == {"loss": 2, "val_loss": 2}
+
+
 @pytest.mark.parametrize("step", ["1e30", "-1", "NaN", "Infinity", "9007199254740992", "1" * 30])
 def test_a_step_that_is_none_makes_its_line_a_bad_one(tmp_path: Path, step: str) -> None:
     file = tmp_path / "metrics.jsonl"

@@ -26,6 +26,8 @@ BEYOND = {
     "text-without-quotes", "whole-number-for-a-price",
     "default-with-a-match", "every-region-denied", "region-allowed-and-denied", "skip-spot-without-spot",
     "share-of-more-than-all", "budget-of-eighty-percent-of-nothing",
+    "stop-of-no-metric", "stop-that-ends-nothing", "metric-where-offers-are-weighed", "metric-against-a-whole-number",
+    "metric-with-a-slash",
     "extends-a-file-that-is-not-there", "extends-itself",
 }  # fmt: skip
 

@@ -35,6 +35,7 @@ migrate:
   where: ['saving.usd > 3.0 * migration.cost_usd']
 verify: {profile: quick, min_speed: 85%, on_inconclusive: accept}
 budget: {run_usd: 100, epoch_usd: 2.5, month_usd: 64000, at_80_percent: spot_only}
+stop: {when: ['metrics.val_loss > 2.0 * metrics.best_val_loss'], nan_loss: true, hold: 2 readings}
 limits: {migrations_per_job_per_day: 2, concurrent_migrations: 3, max_usd_per_hour: 80}
 """
 
@@ -60,6 +61,9 @@ def test_every_key_arrives() -> None:
     assert (migrate.min_saving, migrate.min_saving_micro_usd) == (0.125, 80_000_000)
     assert (migrate.max_payback_s, migrate.hold_s, migrate.cooldown_s) == (5400, 0, 3600)
     assert policy.verify == Verify("quick", 0.85, OnInconclusive.ACCEPT)
+    assert policy.stop is not None
+    assert [c.needs for c in policy.stop.when] == [("metrics.val_loss", "metrics.best_val_loss")]
+    assert (policy.stop.nan_loss, policy.stop.hold_readings) == (True, 2)
     assert policy.budget == Budget(100_000_000, 2_500_000, 64_000_000_000, True)
     assert policy.limits == Limits(2, 3, 80_000_000)
 
@@ -292,12 +296,20 @@ TABLE = [
         hint: give month_usd, or take at_80_percent out""",
     ),
     (
-        "stop: {nan_loss: true, hold: 3 readings}",
+        "stop: {nan_loss: false}",
         """\
-        p.yaml:2:1: stop is not supported yet
-            stop: {nan_loss: true, hold: 3 readings}
-            ^
-        hint: take it out; a job stops itself, or with `broker cancel`""",
+        p.yaml:2:7: stop ends no job
+            stop: {nan_loss: false}
+                  ^
+        hint: give when, or nan_loss: true""",
+    ),
+    (
+        "stop: {when: ['job.step > 100']}",
+        """\
+        p.yaml:2:16: a line of stop.when speaks of a metric
+            stop: {when: ['job.step > 100']}
+                           ^
+        hint: as in metrics.loss > 10.0""",
     ),
     (
         "extends: default",
@@ -337,11 +349,11 @@ def test_the_default_has_no_match() -> None:
 
 
 def test_all_mistakes_in_the_order_of_their_lines() -> None:
-    text = "policy: p\nmode: off\nstop: {hold: x}\nmigrate: {hold: 1, cooldown: 2}\nplace: [spot]\n"
+    text = "policy: p\nmode: off\nstop: {nan_loss: true, hold: x}\nmigrate: {hold: 1, cooldown: 2}\nplace: [spot]\n"
     told = [(e.place.line if e.place else 0, e.message) for e in mistakes(text, "p.yaml")]
     assert told == [
         (2, "mode: 'off' is not one of observe, act"),
-        (3, "stop is not supported yet"),
+        (3, "stop.hold: expected 1 to 10 readings, got the text 'x'"),
         (4, "migrate.hold: expected a duration, got the number 1"),
         (4, "migrate.cooldown: expected a duration, got the number 2"),
         (5, "place: expected a mapping (key: value), got a list"),

@@ -71,6 +71,16 @@ def test_an_epoch_began_when_it_was_first_told_and_a_new_copy_that_tells_none_is
     assert epoch == (0.8, NOW + 6)
 
 
+def test_readings_of_the_copy_that_may_commit_are_kept():
+    job = JOB
+    for count, loss in enumerate((3.0, 2.0, 2.0), start=1):
+        note = ProgressNote(step=count, loss=loss, readings={"loss": count})
+        job = take_beat(NODE, job, beat(job=JobNote(wire.JOB_RUNNING, 2), progress=note), NOW, 1).job
+        job = take_beat(NODE, job, beat(job=JobNote(wire.JOB_RUNNING, 2), progress=note), NOW, 1).job
+    assert job.progress.readings == {"loss": (3.0, 2.0, 2.0)}
+    assert (job.progress.generation, job.progress.best) == (2, {"loss": 2.0})
+
+
 def test_progress_is_told_on_our_clock_and_only_by_the_copy_that_may_commit():
     note = ProgressNote(step=100, total_steps=1000, steps_per_s=40.0, loss=0.5, metrics={"val_loss": 1.5})
     mine = take_beat(NODE, JOB, beat(job=JobNote(wire.JOB_RUNNING, 2), progress=note), NOW, 20)
