@@ -27,6 +27,7 @@ from broker.cli import (
     prices,
     probe,
     quarantine,
+    savings,
     serve,
     switches,
 )
@@ -59,6 +60,7 @@ def build() -> typer.Typer:
         quarantine,
         nodes,
         policies,
+        savings,
         switches,
         probe,
         audit,

@@ -1,0 +1,209 @@
+"""A daemon's records as a market to play over: what `savings`, `shadow` and `simulate` have in common.
+
+They read the daemon's own files, on its machine, beside it or without it: playing takes seconds of a CPU, which are not
+taken from the loop that looks after nodes.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.core.model import Segment
+from broker.core.offer import Market, Offer
+from broker.core.ports import Clock, PriceSource
+from broker.core.spec import JobSpec
+from broker.core.tariff import BillingRule
+from broker.core.time import MS, format_duration
+from broker.market.overlay import Overlay
+from broker.paper.history import (
+    ASSUMED_PACE_S,
+    Charges,
+    Doings,
+    HistoryMarket,
+    Recorded,
+    could_take,
+    interruptions,
+    skus_of,
+)
+from broker.paper.past import measured_timing
+from broker.paper.run import EMPTY_POOL_S, Terms
+from broker.policy.schema import Policy
+from broker.settings import Settings
+from broker.store.recorded import PriceRecord, reading_state
+from broker.store.state import Tx
+from providers import tariffs
+
+# Answers of one run: a policy is asked once in a while where polls come faster than that.
+_MOST_ASKS: Final = 10_000
+_MOST_LAUNCHES: Final = 100_000
+
+
+@dataclass(frozen=True)
+class Clouds:
+    """What clouds charge, as this configuration has them.
+
+    Attributes:
+        sources: That could be opened.
+        renting: Of those, the ones where nodes can be rented.
+    """
+
+    sources: Mapping[str, PriceSource]
+    renting: frozenset[str]
+
+    def rule_of(self, cloud: str, market: Market) -> BillingRule:
+        """As the daemon bills; by list for a cloud that is not configured."""
+        source = self.sources.get(cloud)
+        return source.billing_rule(market) if source else tariffs.billing_rule(cloud, market)
+
+    def egress(self, source: Offer, target: Offer | None) -> int:
+        """Micro-USD a GiB."""
+        prices = self.sources.get(source.cloud)
+        if prices is None:
+            return tariffs.egress_micro_usd_per_gib(source, target)
+        return prices.egress_micro_usd_per_gib(source, target)
+
+
+@dataclass(frozen=True)
+class Records:
+    """A daemon's history, and what else is needed to play over it.
+
+    Attributes:
+        segments: Billed stretches of all nodes.
+        spot_launches: When, and whether a node came of it.
+        landings: How many own landings `terms.timing` is the middle of; 0: the configured estimate.
+    """
+
+    prices: PriceRecord
+    now_ms: int
+    overlay: Overlay
+    clouds: Clouds
+    terms: Terms
+    landings: int
+    segments: Sequence[Segment]
+    spot_launches: Sequence[tuple[int, bool]]
+
+    def market(
+        self,
+        spec: JobSpec,
+        policies: Iterable[Policy],
+        from_ms: int,
+        *,
+        also: Collection[Offer] = (),
+        bills_from_ms: int | None = None,
+        only_clouds: Collection[str] | None = None,
+        but_job: str = "",
+    ) -> HistoryMarket:
+        """What a job could have had under these policies, from then until now.
+
+        Args:
+            also: Where it has been: whatever the policies allow.
+            bills_from_ms: Prices from then on are needed for bills, where that is earlier.
+            only_clouds: None takes every cloud.
+            but_job: Its own id; what became of its nodes is played, and not told.
+        """
+        allowed, had = could_take(spec, policies), {offer.key for offer in also}
+
+        def wanted(offer: Offer) -> bool:
+            if offer.key in had:
+                return True
+            return (only_clouds is None or offer.cloud in only_clouds) and allowed(offer)
+
+        gpus = skus_of(spec) | {offer.gpu for offer in also}
+        first_ms = from_ms if bills_from_ms is None else min(from_ms, bills_from_ms)
+        curves = self.prices.curves(gpus, wanted, first_ms, self.now_ms + 1)
+        clouds = {curve.known.offer.cloud for curve in curves}
+        looks = self.prices.looks(clouds, from_ms, self.now_ms + 1)
+        return HistoryMarket(
+            [Recorded(curve.known.offer, curve.points, curve.known.last_seen_ms) for curve in curves],
+            looks,
+            from_ms,
+            self.now_ms,
+            pace_ms=self.pace_ms(from_ms),
+            charges=Charges(self.overlay.bill, self.overlay.over),
+            doings=Doings(
+                [segment for segment in self.segments if segment.job_id != but_job],
+                interruptions(self.segments),
+                self.spot_launches,
+            ),
+        )
+
+    def pace_ms(self, from_ms: int) -> int:
+        """How often a policy is asked at most."""
+        return max(0, self.now_ms - from_ms) // _MOST_ASKS
+
+    def assumptions(self, from_ms: int, looks_assumed: bool = False) -> list[str]:
+        """What is taken to be so, in sentences."""
+        timing = self.terms.timing
+        lands = f"{format_duration(timing.boot_s + timing.probe_s)} from a launch to ready, then {format_duration(timing.restore_s)}"
+        lands += f" (the middle of {self.landings} of yours)" if self.landings else " (as configured)"
+        told = [
+            "a decision knows the prices that the last whole poll of each cloud had brought; bills know all prices, "
+            "by each cloud's rule, with the overlay and without commitments and credits",
+            "capacity is not recorded: every launch gets its nodes, and spot is interrupted where and when a cloud "
+            f"took a spot node of yours in that pool, which is then empty for {format_duration(EMPTY_POOL_S)}",
+            f"a landing takes {lands}",
+            "no other job, no cap, no budget and no metrics of the job are there",
+        ]
+        pace_s = self.pace_ms(from_ms) / MS
+        if pace_s >= 1:
+            told.append(f"the policy is asked every {format_duration(pace_s)} at most")
+        if looks_assumed:
+            told.append(
+                f"polls before the first on record came every {format_duration(ASSUMED_PACE_S)}, and saw the same prices"
+            )
+        return told
+
+
+@contextmanager
+def opened(config: Path | None) -> Iterator[tuple[Settings, Clock, Records, Tx]]:
+    """A daemon's records within the block, as of one moment.
+
+    Raises:
+        NotFound, BrokerError: see `broker.store.recorded`.
+        SettingsError: the configuration or its overlay is wrong.
+    """
+    from broker.clock import SystemClock
+    from broker.market.overlay_file import OverlayFile
+
+    settings = Settings.load(config)
+    clock = SystemClock(settings.clock.rate, settings.clock.anchor_ms)
+    overlay = OverlayFile(settings.market.overlay).overlay
+    folder = settings.state_dir
+    with (
+        PriceRecord.open(folder / "history.db") as prices,
+        reading_state(folder / "state.db", clock) as tx,
+    ):
+        clouds = _clouds(settings, clock)
+        yield settings, clock, records_of(prices, tx, clock.now_ms(), overlay, clouds, settings), tx
+
+
+def records_of(
+    prices: PriceRecord, tx: Tx, now_ms: int, overlay: Overlay, clouds: Clouds, settings: Settings
+) -> Records:
+    """What can be known of a daemon's past as of now."""
+    given = settings.timing
+    timing, landings = measured_timing(
+        tx.placements(), given.boot_estimate_s, given.probe_estimate_s, given.restore_estimate_s
+    )
+    launches = [
+        (launch.at_ms, launch.ok)
+        for launch in tx.launches(0)[-_MOST_LAUNCHES:]
+        if launch.market is Market.SPOT
+    ]
+    terms = Terms(timing=timing, rule_of=clouds.rule_of, egress=clouds.egress)
+    return Records(prices, now_ms, overlay, clouds, terms, landings, tx.segments(), launches)
+
+
+def _clouds(settings: Settings, clock: Clock) -> Clouds:
+    from broker.core.errors import ProviderError, SettingsError
+    from providers.registry import open_source, rents
+
+    sources: dict[str, PriceSource] = {}
+    for name, section in settings.open_clouds.items():
+        try:
+            sources[name] = open_source(name, section.options, clock, "records")
+        except (SettingsError, ProviderError):
+            continue  # the daemon says so; here its list prices do
+    return Clouds(sources, frozenset(name for name, source in sources.items() if rents(source)))
