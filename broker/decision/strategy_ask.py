@@ -117,33 +117,32 @@ def _may_come(situation: Situation, field: Field) -> bool:
 def _words(situation: Situation, job: Standing, answer: Answer) -> str:
     if situation.left_s is None:
         return ""
-    done, line = format_duration(job.done_s), _told(job.line_s)
-    work = format_duration(job.done_s + job.work_s)
+    done, line, work = _told(job.done_s), _told(job.line_s), _told(job.done_s + job.work_s)
     match answer.rule:
         case Rule.WAIT:
-            wait_s = max(0.0, falls_behind_at_s(job) - job.elapsed_s)
-            return (
-                f"{done} of {work} are trained, {line} would do by now: "
-                f"waits for spot, for {format_duration(wait_s)} at most"
-            )
+            wait = _told(max(0.0, falls_behind_at_s(job) - job.elapsed_s))
+            return f"{done} of {work} are trained, {line} would do by now: waits for spot, for {wait} at most"
         case Rule.BEHIND:
             return f"no spot, and {done} of {work} are trained where it should be {line} by now"
         case Rule.TAKE_RISK:
-            return f"spot can be had, and {format_duration(job.left_s)} are left"
+            return f"spot can be had, and {_told(job.left_s)} are left"
         case Rule.CATCH_UP | Rule.HYSTERESIS:
             needed = _told(job.line_at_s(job.elapsed_s + 2 * situation.landing.start_up_s))
             return f"{done} of {work} are trained; spot is worth its risk again from {needed} on"
         case Rule.SAFETY_NET:
-            return (
-                f"{format_duration(job.work_s)} of work and {format_duration(job.left_s)} to the deadline: "
-                "another interruption of spot would miss it"
+            risk = (
+                "no time is left to gamble"
+                if job.held is None
+                else "another interruption of spot would miss it"
             )
+            return f"{_told(job.work_s)} of work and {_told(job.left_s)} to the deadline: {risk}"
         case _:
             return ""
 
 
 def _told(seconds: float) -> str:
-    return "more" if seconds == inf else format_duration(seconds)
+    """In whole minutes: a job's row keeps the words, and is not to be written anew at each pass."""
+    return "more" if seconds == inf else format_duration(seconds if seconds < 60 else seconds // 60 * 60)
 
 
 class _Candidates:

@@ -75,6 +75,16 @@ class TestWaiting:
             "waits for spot, for 20h at most"
         )
 
+    def test_the_words_change_by_the_minute_and_not_by_the_second(self) -> None:
+        told_at = [
+            answer(
+                world(ON_DEMAND, SPOT, now_ms=NOW + at_ms, empty_until_ms={SPOT_AWS.key: NOW + HOUR}),
+                lost(20),
+            ).summary
+            for at_ms in (5_000, 55_000)
+        ]
+        assert told_at[0] == told_at[1]
+
     def test_behind_it_takes_on_demand(self) -> None:
         decision = answer(NO_SPOT, lost(6))
         assert offer_of(decision) == ON_DEMAND_AWS
