@@ -137,7 +137,9 @@ KEYS: Final[Table] = {
     "objective": Key(
         fields.choice(Objective),
         "`cheapest`",
-        "`cheapest`: lowest cost to finish. `cheapest_by_deadline`: the same among what meets the job's deadline.",
+        "`cheapest`: lowest cost to finish. `cheapest_by_deadline`: spot while the deadline allows it; without spot a job "
+        "waits while it is ahead of an even pace to its deadline, and takes on-demand behind it, or when it could be late. "
+        "Without a deadline, as `cheapest`.",
     ),
     "place": Key(None, "", "Order of markets.", _PLACE),
     "migrate": Key(
