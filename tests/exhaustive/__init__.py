@@ -1,9 +1,10 @@
 """Everything that can happen to one job, all of it: no seeds, no luck.
 
-    scenarios.py   some fifty lives of a job: what people and clouds do, when, and how it has to end
+    scenarios.py   some fifty lives of a job, and how each has to end; `script.py`: what people and clouds do, and when
     cases.py       where to strike in a life, and with what; one mode a way of going wrong
     mischief.py    the strikes as values
-    harness.py     the daemon's own planner, shell, decider and collector in virtual time, every effect counted
+    harness.py     the daemon's own planner, shell, decider and collector in virtual time, every effect counted; one daemon of it is
+                   `daemon.py`, what that asks of rows, prices and agents `surroundings.py`
     checks.py      what must hold at every effect, in every turn, at the end
     rows.py        ``state.db`` in memory; `test_real_store.py` proves that SQLite tells the same story
     mutation.py    ``make mutation``: what these tests, and the unit tests of the protocol, do not notice

@@ -37,7 +37,7 @@ from tests.exhaustive.mischief import (
     Together,
     Twice,
 )
-from tests.exhaustive.scenarios import Scenario
+from tests.exhaustive.script import Scenario
 
 OUTAGE_S = 900.0
 DEEDS = (False, True)

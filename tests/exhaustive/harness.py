@@ -11,35 +11,24 @@ the same rows, and raises `Broken` with the whole history if the end is not the 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from broker.core.errors import BrokerError
-from broker.core.model import Job, Node, Placement, PlacementState, Segment
-from broker.core.offer import Market, MarketSnapshot, Offer, Quote
-from broker.core.ports import LaunchRequest
+from broker.core.model import PlacementState
 from broker.core.spec import Checkpoint, GpuRequest, JobSpec, Resources
 from broker.decision.subject import Caps, Timing
 from broker.jobs.submit import submit
-from broker.market.snapshot import spot_failure_share
 from broker.migration.collect import Collector
 from broker.migration.decide import Decider
-from broker.migration.directives import Terms, directive
-from broker.migration.effects import CreateNode, DeleteNode, Effect, Fence, FindNode
-from broker.migration.reconcile import CALL_TIMEOUT_S, Reconciler
 from broker.migration.rules import Rules
 from broker.policy.load import PolicySet
-from broker.policy.schema import Verify
-from broker.serve.beats import take_beat
 from broker.store.access import REPORT_ONLY
-from broker.wire import messages as wire
 from tests.clocks import ManualClock
 from tests.exhaustive import checks
 from tests.exhaustive.crew import Agent, Store
+from tests.exhaustive.daemon import EFFECT, Daemon, Gate, Watched, forget_all, named, never
 from tests.exhaustive.mischief import (
     AHEAD,
     EVERY,
@@ -58,17 +47,15 @@ from tests.exhaustive.mischief import (
     told,
 )
 from tests.exhaustive.objects import MemoryCheckpoints, Objects
-from tests.exhaustive.rows import Disk, MemoryStore
-from tests.exhaustive.scenarios import AWS_FAR, AWS_NEAR, GCP, POLICIES, PRICES, Outside, Scenario
+from tests.exhaustive.rows import Disk
+from tests.exhaustive.script import AWS_FAR, AWS_NEAR, GCP, POLICIES, PRICES, Scenario
+from tests.exhaustive.surroundings import TURN_S, Surroundings
 from tests.exhaustive.worlds import Forgetful, Names, SmallWorld, clone_world, open_world
 from tests.world_provider import WorldProvider
 
-T = TypeVar("T")
-TURN_S = 20.0
 LIMIT = 220
 """Turns after which a run is said never to end: more than the longest deadline and the longest outage together."""
 
-_EFFECT: ContextVar[Effect | str] = ContextVar("effect")
 _LOOP = asyncio.new_event_loop()
 
 
@@ -84,77 +71,7 @@ class Broken(AssertionError):
         self.where = f"{harness.scenario.name}: {harness.told()}: {error}"
 
 
-class Watched(Reconciler):
-    """The reconciler, telling the hook which effect a call belongs to, and of every error that it would only log."""
-
-    problems: list[str]
-
-    @property
-    def busy(self) -> bool:
-        """Effects are under way."""
-        return bool(self._running)
-
-    async def _node_effect(self, effect: CreateNode | FindNode | DeleteNode) -> None:
-        _EFFECT.set(effect)
-        with self._honest():
-            await super()._node_effect(effect)
-
-    async def _fence(self, effect: Fence) -> None:
-        _EFFECT.set(effect)
-        with self._honest():
-            await super()._fence(effect)
-
-    @contextmanager
-    def _honest(self) -> Iterator[None]:
-        try:
-            yield
-        except Planted:
-            raise
-        except Exception as error:
-            self.problems.append(f"{_EFFECT.get()}: {type(error).__name__}: {error}")
-            raise
-
-
-class Gate:
-    """`Blocking` of one daemon. Once that is dead, nothing of it reaches the outside any more."""
-
-    def __init__(self, perform: Callable[["Gate", str, Callable[[], Any]], Awaitable[Any]]) -> None:
-        self.dead = False
-        self.down_s = 0.0
-        self._perform = perform
-
-    async def call(self, pool: str, work: Callable[[], T], timeout_s: float) -> T:
-        """Hand the deed over."""
-        if self.dead:
-            await _never()
-        assert timeout_s == CALL_TIMEOUT_S, f"{pool}: {timeout_s} s"
-        answer: T = await self._perform(self, pool, work)
-        return answer
-
-    def kill(self, act: Kill) -> None:
-        """From here on the daemon is dead."""
-        self.dead, self.down_s = True, act.down_s
-
-
-@dataclass
-class Daemon:
-    """Everything that a crash forgets."""
-
-    gate: Gate
-    store: Any
-    reconciler: Watched
-    decider: Decider
-    collector: Collector
-    sweep: asyncio.Task[None] | None = None
-
-    def remember(self, other: "Daemon") -> None:
-        """Take over what `other` has in memory: between two turns, this is all of it."""
-        self.reconciler._started_ms = other.reconciler._started_ms.copy()
-        self.decider._answered = other.decider._answered.copy()
-        self.collector.sweeps = other.collector.sweeps.copy()
-
-
-class Harness(Outside):
+class Harness(Surroundings):
     """The durable outside (world, objects, rows, agents, clock), and one daemon at a time.
 
     Attributes:
@@ -196,16 +113,6 @@ class Harness(Outside):
         self.start()
         self.job_id = self._submit()
         self.storage = Store(self.objects, self.checkpoints.prefix(self.job_id))
-
-    def _open_disk(self) -> Disk:
-        return Disk()
-
-    def _open_store(self) -> Any:
-        return MemoryStore(self.disk, self.clock)
-
-    def _history(self) -> Any:
-        """What `Reconciler` wants of the price history: which offers there are."""
-        return self
 
     # -- one daemon's life ------------------------------------------------------------------------------------------
 
@@ -306,14 +213,14 @@ class Harness(Outside):
             if daemon.reconciler.busy or daemon.sweep is not None:
                 await asyncio.sleep(0)
         if daemon.gate.dead:
-            await _forget_all()
+            await forget_all()
         elif daemon.sweep is not None and daemon.sweep.done():
             sweep, daemon.sweep = daemon.sweep, None
             if not isinstance(sweep.exception(), Planted):
                 sweep.result()
 
     async def _collect(self, daemon: Daemon) -> None:
-        _EFFECT.set("collector")
+        EFFECT.set("collector")
         await daemon.collector.one_pass()
 
     def _point(self, gate: Gate, after: str) -> None:
@@ -330,7 +237,7 @@ class Harness(Outside):
     # -- effects ----------------------------------------------------------------------------------------------------
 
     async def _perform(self, gate: Gate, pool: str, work: Callable[[], Any]) -> Any:
-        call = self._named(work)
+        call = named(len(self.calls) + 1, work)
         checks.in_its_pool(self.disk_now(), call, pool)
         self.calls[call.number] = call
         act = self.mischief.get(call.number, self.mischief.get(EVERY))
@@ -352,7 +259,7 @@ class Harness(Outside):
                 if act.deed:
                     _unheard(deed)
                 gate.kill(act)
-                await _never()
+                await never()
             case Twice():
                 _unheard(deed)
                 return deed()
@@ -384,21 +291,6 @@ class Harness(Outside):
         if call.kind == "fence":
             self.storage.holder = call.subject.split(" ")[0]
         return outcome
-
-    def _named(self, work: Callable[[], Any]) -> Call:
-        number, effect = len(self.calls) + 1, _EFFECT.get()
-        match effect:
-            case CreateNode():
-                return Call(number, "create", effect.token)
-            case FindNode():
-                return Call(number, "find", effect.token)
-            case DeleteNode():
-                return Call(number, "delete", effect.token)
-            case Fence():
-                return Call(number, "fence", f"{effect.placement_id} {effect.generation}")
-            case _:
-                listing = getattr(work, "__name__", "") == "list_owned"
-                return Call(number, "list" if listing else "collect", "collector")
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -453,7 +345,7 @@ class Harness(Outside):
         except Exception as error:
             raise Broken(self, error) from error
         finally:
-            _LOOP.run_until_complete(_forget_all())
+            _LOOP.run_until_complete(forget_all())
         return self
 
     def _over(self) -> bool:
@@ -473,8 +365,6 @@ class Harness(Outside):
         """Where and how this run was disturbed."""
         return told(self.mischief, self.calls)
 
-    # -- what the daemon asks of its surroundings -------------------------------------------------------------------
-
     def _submit(self) -> str:
         spec = JobSpec(
             "train", "python train.py", Resources(gpus=(GpuRequest("H100"),), nodes=self.scenario.nodes),
@@ -485,112 +375,6 @@ class Harness(Outside):
                 tx, self.ids, spec, project_id="default", created_by="ada", idempotency_key="key",
                 now_ms=self.clock.now_ms(),
             ).id  # fmt: skip
-
-    @property
-    def store(self) -> Any:
-        """Of the daemon that runs."""
-        assert self.daemon is not None, "no daemon runs"
-        return self.daemon.store
-
-    def disk_now(self) -> Disk:
-        """The committed rows."""
-        return self.disk
-
-    def launch(self, node: Node, placement: Placement, job: Job) -> LaunchRequest:
-        """A function of rows, as in the daemon."""
-        return LaunchRequest(node.token, placement.offer, "#!", self.store.installation_id, node.event_seq)
-
-    def now(self) -> dict[str, Quote]:
-        """Quotes of the few offers that this world needs, as fresh as can be."""
-        now_ms, found = self.clock.now_ms(), {}
-        for key in (AWS_NEAR, AWS_FAR, GCP):
-            change = self.world.pools[key].at(now_ms // 1000)
-            offer = self._offer(key)
-            found[key] = Quote(offer, change.price_micro_usd_h, change.at_s * 1000, now_ms, "world")
-        return found
-
-    def _offer(self, key: str) -> Offer:
-        return self.clouds[key.split("/")[0]].offer(key)
-
-    def snapshot(self) -> MarketSnapshot:
-        """The market as of now, with what our own launches have found."""
-        now_ms = self.clock.now_ms()
-        with self.store.read() as tx:
-            share = spot_failure_share(tx.launches(now_ms - 3_600_000))
-            return MarketSnapshot(now_ms, self.now(), tx.pools(), spot_launch_failures_1h=share)
-
-    def segments(self) -> list[Segment]:
-        """What the ledger is computed from."""
-        with self._open_store().read() as tx:
-            found: list[Segment] = tx.segments()
-        return found
-
-    @property
-    def was_down(self) -> bool:
-        """Nobody ran a daemon for a while, so nodes had to help themselves."""
-        return any(isinstance(act, Kill) and act.down_s for act in self.mischief.values())
-
-    def unowned(self) -> int:
-        """Machines that nobody wants, as the collector found last."""
-        return (self.daemon.collector.unowned or 0) if self.daemon else 0
-
-    def billing_rule(self, cloud: str, market: Market) -> Any:
-        """Of the world's clouds."""
-        return self.clouds[cloud].billing_rule(market)
-
-    # -- agents -----------------------------------------------------------------------------------------------------
-
-    def _run_agents(self) -> None:
-        now_ms = self.clock.now_ms()
-        for machine in self.world.machines():
-            if machine.running_s is None or machine.stopping_s is not None:
-                continue
-            token = str(machine.labels["token"])
-            agent = self.agents.get(token)
-            if agent is None:
-                part = self.scenario.part(self.placement_of(token))
-                if now_ms < machine.running_s * 1000 + part.boot_s * 1000:
-                    continue
-                placement = self.placement_of(token)
-                agent = self.agents[token] = Agent(
-                    token, placement.id if placement else "", part, self.storage, now_ms
-                )
-            heard_s = (now_ms - agent.heard_ms) / 1000
-            if heard_s > self.rules.run_lease_s:
-                agent.lease_ended()
-            if heard_s > self.rules.run_lease_s + self.rules.dead_man_s:
-                self.end_from_inside(machine.id)
-                continue
-            ends = machine.interruption
-            notice_s = None if ends is None else ends.deadline_s - now_ms / 1000
-            agent.turn(TURN_S, now_ms, lambda beat, t=token: self._beat(t, beat), notice_s, self.exit_code)  # type: ignore[misc]
-
-    def placement_of(self, token: str) -> Placement | None:
-        """Whose node a token is."""
-        disk = self.disk_now()
-        node = disk.nodes.get(token)
-        return None if node is None else disk.placements[node.placement_id]
-
-    def _beat(self, token: str, beat: wire.Beat) -> wire.Directive | None:
-        """`/agent/v1/beat`, without HTTP."""
-        if self.daemon is None:
-            return None
-        with self.store.write() as tx:
-            node = tx.node(token)
-            if node is None:
-                return None
-            job, placement = tx.job(node.job_id), tx.placement(node.placement_id)
-            taken = take_beat(replace(node, secret_sha256="s"), job, beat, self.clock.now_ms(), 1.0)
-            for event in taken.events:
-                tx.emit(event)
-            tx.save(taken.node)
-            tx.save(taken.job)
-            policy = self.policies.policies.get(job.policy or "")
-            access = wire.StoreAccess("folder", f"jobs/{job.id}")
-            terms = Terms(self.rules, 1.0, access, policy.verify if policy else Verify())
-            order = directive(taken.node, placement, taken.job, tx.nodes(placement_id=placement.id), terms)
-            checks.ordered(placement, order)
-            return order
 
 
 def run(scenario: Scenario, mischief: Mischief | None = None, sweep: bool = False) -> Harness:
@@ -608,15 +392,3 @@ def _unheard(deed: Callable[[], object]) -> None:
         deed()
     except BrokerError:
         pass
-
-
-async def _never() -> None:
-    """What a dead process does next."""
-    await asyncio.get_running_loop().create_future()
-
-
-async def _forget_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -15,7 +15,7 @@ from broker.store.access import REPORT_ONLY
 from broker.store.rows import CAUGHT_UP
 from lab.faults import Fault, FaultKind
 from tests.exhaustive.harness import Harness
-from tests.exhaustive.scenarios import AWS_FAR, GCP, Scenario
+from tests.exhaustive.script import AWS_FAR, GCP, Scenario
 from tests.exhaustive.worlds import Forgetful
 
 GRACE_S = 180

@@ -15,7 +15,8 @@ from tests.exhaustive.cases import DEEDS, calm, effects, points
 from tests.exhaustive.harness import Harness
 from tests.exhaustive.mischief import Kill, Mischief
 from tests.exhaustive.rows import Disk
-from tests.exhaustive.scenarios import SCENARIOS, Scenario
+from tests.exhaustive.scenarios import SCENARIOS
+from tests.exhaustive.script import Scenario
 from tests.exhaustive.worlds import Names
 
 

@@ -15,9 +15,11 @@ from broker.store.access import PAUSED, REPORT_ONLY
 from broker.store.memory import Launch
 from lab.faults import Fault, FaultKind
 from tests.exhaustive.cases import calm
-from tests.exhaustive.harness import Harness, Watched
+from tests.exhaustive.daemon import Watched
+from tests.exhaustive.harness import Harness
 from tests.exhaustive.mischief import AHEAD, EVERY_FAILURE, Fail, Mischief
-from tests.exhaustive.scenarios import AWS_FAR, AWS_NEAR, GCP, SCENARIOS, Scenario
+from tests.exhaustive.scenarios import SCENARIOS
+from tests.exhaustive.script import AWS_FAR, AWS_NEAR, GCP, Scenario
 
 
 def begun(mischief: Mischief | None = None, faults: tuple[Fault, ...] = ()) -> Harness:
