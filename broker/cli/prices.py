@@ -16,6 +16,8 @@ from broker.core.time import format_duration, from_iso
 _COUNT = re.compile(r"(?P<least>[0-9]{1,4})(?P<range>\+|-(?P<most>[0-9]{1,4}))?")
 
 _MOST_MICRO_USD = 10**15
+# Quotes: that people are shown unless they ask for more, and that the API gives at once.
+_SHOWN, _MOST = 50, 10_000
 
 
 def register(app: typer.Typer) -> None:
@@ -60,15 +62,15 @@ def prices(
         ),
     ] = False,
     limit: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--limit",
             "-n",
             metavar="N",
-            parser=whole("--limit", 1, 10_000),
-            help="Cheapest per GPU first.",
+            parser=whole("--limit", 1, _MOST),
+            help=f"At most so many.  [default: {_SHOWN}; with --json {_MOST:,}]",
         ),
-    ] = 50,
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The market now: accepted quotes with age, source, and what the cloud says about obtaining them, cheapest per GPU first.
@@ -77,8 +79,8 @@ def prices(
     an estimated speed. OBTAIN is the cloud's own word: AWS `score 8/10`, GCP `70 %` that a request succeeds and `preempted 25 %` of those
     that stopped, Azure `evicted 5–10 %/h`, Lambda and CoreWeave `listed` or `none listed`. LIST is the cloud's price where
     your overlay has made another one of it. NOTE says why a quote will not be used: in quarantine, prices only, refused a
-    launch. What is missing is said on stderr, in a pipe, too: clouds that are not read as they should be, and those that the
-    pattern of regions keeps out.
+    launch. What is missing is said on stderr, in a pipe, too: quotes beyond --limit, clouds that are not read as they should
+    be, and those that the pattern of regions keeps out.
     """
     from broker.cli.client import Client
 
@@ -97,8 +99,10 @@ def prices(
             min_vram_gib=vram,
             max_price_micro_usd_h=most_micro_usd_h,
             order="flop" if per_flop else None,
-            limit=limit,
+            limit=limit or (_MOST if as_json else _SHOWN),
         )
+    if answer["truncated"]:
+        say(f"{len(answer['items'])} of {answer['total']} shown; -n N for more")
     if as_json:
         show_json(answer)
         return
@@ -106,7 +110,9 @@ def prices(
     show_table(
         tuple(_columns(per_flop)),
         (tuple(_cells(item, now_ms, per_flop)) for item in items),
-        empty="no accepted quote matches; `broker market` tells when each cloud was last read",
+        empty=f"no accepted quote matches: {'; '.join(answer['why_none'])}"
+        if answer["why_none"]
+        else "no accepted quote matches; `broker market` tells when each cloud was last read",
     )
     if per_flop and not all(item["speed_measured"] for item in items):
         say("~ by an estimated speed, 70 % of the datasheet's; the others have been measured")

@@ -73,12 +73,18 @@ class Prices(BaseModel):
     """Quotes, and what is not among them.
 
     Attributes:
+        total: Quotes that pass the filter; `items` are the first of them.
+        truncated: There are more than `items`.
+        why_none: Where there are none: what is in the way, for people; empty where no single part of the filter is.
         unread: Clouds whose prices are missing or late, and why.
         elsewhere: Clouds that the pattern of regions keeps out as a whole.
     """
 
     at_ms: int
     items: Sequence[QuoteView]
+    total: int
+    truncated: bool
+    why_none: Sequence[str]
     unread: Sequence[Unread]
     elsewhere: Sequence[Elsewhere]
 

@@ -13,6 +13,7 @@ from broker.core.yaml_text import did_you_mean
 from broker.market.index import Order, Wanted
 from broker.serve.auth import Broker, Viewer
 from broker.serve.market_views import CurveView, FeedView, cheapest_of_each, curve_views, feed_views
+from broker.serve.no_quotes import why_none
 from broker.serve.numbers import GIB_MAX, GPUS_MAX, MICRO_USD_MAX, Number
 from broker.serve.quotes import Prices, elsewhere, list_dates, quote_views
 from broker.serve.services import Services
@@ -56,7 +57,8 @@ def prices(
 ) -> Prices:
     """Accepted quotes as of now, whatever their age, cheapest first; unknown names are refused.
 
-    `unread` says which clouds are missing or late, `elsewhere` which ones the pattern of regions keeps out.
+    `total` counts what passes the filter, beyond the limit, too. `unread` says which clouds are missing or late, `elsewhere`
+    which ones the pattern of regions keeps out, and `why_none` what else is in the way of an answer.
     """
     snapshot = broker.snapshot()
     _known_gpu(gpu)
@@ -73,9 +75,13 @@ def prices(
         price_micro_usd_h_max=max_price_micro_usd_h,
     )
     found = broker.index.find(snapshot.quotes, wanted, limit, order)
+    total = sum(broker.index.count(snapshot.quotes, wanted).values())
     return Prices(
         at_ms=snapshot.at_ms,
         items=quote_views(snapshot, found),
+        total=total,
+        truncated=total > len(found),
+        why_none=[] if found else why_none(broker.index, snapshot.quotes, wanted),
         unread=_unread(broker, snapshot, cloud),
         elsewhere=elsewhere(broker.index, snapshot.quotes, wanted),
     )

@@ -117,6 +117,28 @@ class TestPrices:
         assert (code, out) == (0, "")
         assert "no accepted quote matches" in err
 
+    def test_what_the_limit_leaves_out_is_said_and_json_has_all(self, daemon, cli):
+        for zone in range(59):
+            put(daemon, replace(SMALL, zone=f"use1-az{zone:02}"), 2 + zone / 100)
+        code, out, err = cli("prices", "--gpu", "H100")
+        assert (code, out.count("\n")) == (0, 50)
+        assert "50 of 60 shown; -n N for more" in err.splitlines()
+        answer = json.loads(cli("prices", "--gpu", "H100", "--json")[1])
+        assert (len(answer["items"]), answer["total"], answer["truncated"]) == (60, 60, False)
+        code, out, err = cli("prices", "--gpu", "H100", "--json", "-n", "2")
+        answer = json.loads(out)
+        assert (len(answer["items"]), answer["total"], answer["truncated"]) == (2, 60, True)
+        assert "2 of 60 shown; -n N for more" in err.splitlines()
+        assert "shown" not in cli("prices", "--gpu", "H100", "-n", "60")[2]
+
+    def test_an_answer_without_rows_says_what_is_in_the_way(self, daemon, cli):
+        put(daemon, SMALL, 2.5)
+        code, out, err = cli("prices", "--gpu", "H100", "--count", "3")
+        assert (code, out) == (0, "")
+        assert err.splitlines()[0] == "no accepted quote matches: H100 is sold with 1 and 8"
+        err = cli("prices", "--gpu", "H100", "--market", "reserved")[2]
+        assert err.splitlines()[0] == "no accepted quote matches: no cloud's reserved prices are read"
+
     @pytest.mark.parametrize(
         ("option", "value"), [("--count", "8x"), ("--count", "8-4"), ("--count", "0"), ("--max-usd", "cheap")]
     )

@@ -103,6 +103,34 @@ def test_filters_and_both_orders(bench, viewer):
     assert get(bench, "/prices", viewer, gpu="H101").json()["hint"] == "did you mean H100?"
 
 
+def test_an_answer_says_how_many_quotes_pass_beyond_its_limit(bench, viewer):
+    put(bench, CHEAP, 16)
+    put(bench, SMALL, 2.5)
+    some = get(bench, "/prices", viewer, gpu="H100", limit=2).json()
+    assert (len(some["items"]), some["total"], some["truncated"]) == (2, 3, True)
+    every = get(bench, "/prices", viewer, gpu="H100", limit=3).json()
+    assert (len(every["items"]), every["total"], every["truncated"]) == (3, 3, False)
+
+
+@pytest.mark.parametrize(
+    ("query", "reasons"),
+    [
+        ({"gpu": "H100", "count": 3}, ["H100 is sold with 1 and 8"]),
+        ({"gpu": "H100", "market": "reserved"}, ["no cloud's reserved prices are read"]),
+        ({"gpu": "A100", "market": "spot"}, ["A100 is sold owned, and not spot"]),
+        ({"gpu": "B200"}, ["no price of B200 is known"]),
+        ({"gpu": "A100", "cloud": "aws"}, ["A100 is sold by local"]),
+        ({"gpu": "H100", "max_price_micro_usd_h": 1}, ["the cheapest costs $2.50 an hour"]),
+        ({"market": "spot", "min_gpu_memory_gib": 81}, ["one GPU has 80 GiB at most"]),
+        ({"market": "spot", "min_vram_gib": 641}, ["all GPUs of an instance have 640 GiB at most"]),
+        ({"gpu": "H100"}, []),
+    ],
+)
+def test_where_nothing_passes_what_is_in_the_way_is_told(bench, viewer, query, reasons):
+    put(bench, SMALL, 2.5)
+    assert get(bench, "/prices", viewer, **query).json()["why_none"] == reasons
+
+
 def test_regions_are_each_clouds_own_and_who_is_left_out_is_told(bench, viewer):
     for offer in (CHEAP, COREWEAVE, AZURE, replace(AZURE, zone="eastus2", region="eastus2")):
         put(bench, offer, 2.5 * offer.gpus)
