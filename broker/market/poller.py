@@ -1,19 +1,19 @@
 """Reading prices: one loop a cloud, each at its own interval, none of them in another's way.
 
 A poll is whole or failed. A failed one leaves the cloud's quotes as they were: they age, and age is what keeps
-decisions from trusting them. Every poll is a row, so that "nothing changed" and "we were blind" differ.
+decisions from trusting them. It is made again soon, since a network that comes back comes back at once; a cloud that
+has had too many calls is left alone. Every poll is a row, so that "nothing changed" and "we were blind" differ.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC
 from math import isfinite
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
-from broker.core.errors import DiskFull, NotFound, ProviderError, Throttled
+from broker.core.errors import Conflict, DiskFull, NotFound, ProviderError, Throttled
 from broker.core.offer import RawQuote
 from broker.core.ports import Clock, PriceSource
 from broker.core.time import MS
@@ -26,10 +26,14 @@ log = structlog.get_logger()
 
 DEFAULT_INTERVAL_S = 300.0
 READ_TIMEOUT_S = 120.0
-# A cloud that keeps failing is asked less and less often, down to every eighth time.
+# After a first failure, in seconds of our clock; twice as long after each further one, up to the interval.
+RETRY_S = 30.0
+# A cloud that has had too many calls and does not say when to come back: up to so many intervals.
 _BACKOFF_MAX = 8
 # Real seconds for which a cloud may ask to be left alone. Longer, and nobody would know what it costs.
 LONGEST_RETRY_S = 3600.0
+# Real seconds between two looks at the clock.
+_LOOK_S = 60.0
 
 
 @dataclass
@@ -37,33 +41,49 @@ class _Cloud:
     """What the poller knows of one cloud.
 
     Attributes:
-        due: Set by the scheduler; the loop reads everything else anew when it wakes.
+        woken: Somebody asks for a poll now.
+        asked: Those who wait for what comes of it.
         busy: One poll at a time, whoever asks.
         failures: In a row.
-        failed_at_ms: When the last poll failed, on our clock; wake-ups are let pass from then on ...
-        wait_ms: ... for so long.
+        from_ms: Since when it is left alone, on our clock: the start of a poll, or the end of a failed one ...
+        wait_ms: ... and for how long.
         whole_at_ms: Start of the last whole poll.
     """
 
     source: PriceSource
     reader: Reader
     interval_s: float
-    due: asyncio.Event = field(default_factory=asyncio.Event)
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: "list[asyncio.Future[Poll]]" = field(default_factory=list)
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
     failures: int = 0
-    failed_at_ms: int = 0
+    from_ms: int = 0
     wait_ms: int = 0
     whole_at_ms: int | None = None
 
-    def may_be_asked(self, now_ms: int) -> bool:
-        """Not while it is left alone after a failure. One that is still to come was noted before the clock was set
-        back, and holds nothing up.
+    def left_s(self, now_ms: int) -> float:
+        """Until the next poll, on our clock. A start that is still to come was noted before the clock was set back,
+        and holds nothing up.
         """
-        return not 0 <= now_ms - self.failed_at_ms < self.wait_ms
+        return (self.from_ms + self.wait_ms - now_ms) / MS if self.from_ms <= now_ms else 0.0
 
-    async def wake(self) -> None:
-        """Called by the scheduler on the event loop."""
-        self.due.set()
+    def rest(self, from_ms: int, seconds: float) -> None:
+        """The next poll is so long after that moment."""
+        self.from_ms, self.wait_ms = from_ms, round(seconds * MS)
+
+    def after_failure_s(self, error: Exception, rate: float) -> float:
+        """Until the next try, in seconds of our clock.
+
+        Args:
+            rate: Of our clock: what a cloud asks for is real time.
+        """
+        soon_s = min(RETRY_S * 2.0 ** min(self.failures - 1, 30), self.interval_s)
+        if not isinstance(error, Throttled):
+            return soon_s
+        if error.retry_after_s is None:
+            return self.interval_s * min(2.0 ** min(self.failures - 1, 30), _BACKOFF_MAX)
+        asked_s = error.retry_after_s if isfinite(error.retry_after_s) else LONGEST_RETRY_S
+        return max(soon_s, min(asked_s, LONGEST_RETRY_S) * rate)
 
 
 class Poller:
@@ -101,22 +121,24 @@ class Poller:
 
     async def run(self) -> None:
         """Poll every cloud now, and then each at its interval."""
-        # The scheduler only wakes loops: a tick that is late or lost costs nothing but its own delay.
-        scheduler = AsyncIOScheduler(
-            timezone=UTC,
-            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
-        )
-        for name, cloud in self._clouds.items():
-            cloud.due.set()
-            seconds = cloud.interval_s / self._clock.rate
-            scheduler.add_job(cloud.wake, "interval", seconds=seconds, id=f"poll:{name}")
-        scheduler.start()
-        try:
-            async with asyncio.TaskGroup() as group:
-                for name in self._clouds:
-                    group.create_task(self._loop(name), name=f"poll:{name}")
-        finally:
-            scheduler.shutdown(wait=False)
+        async with asyncio.TaskGroup() as group:
+            for name in self._clouds:
+                group.create_task(self._loop(name), name=f"poll:{name}")
+
+    async def ask(self, name: str) -> Poll:
+        """Have the loop of one cloud poll now, however recently it was polled or failed; the outcome of its prices.
+
+        Raises:
+            NotFound: no such cloud is configured.
+            Conflict: it is being read already.
+        """
+        cloud = self._named(name)
+        if cloud.busy.locked():
+            raise Conflict(f"{name} is being read now; `broker market` shows what comes of it")
+        told: asyncio.Future[Poll] = asyncio.get_running_loop().create_future()
+        cloud.asked.append(told)
+        cloud.woken.set()
+        return await told
 
     async def poll_now(self, name: str) -> Poll:
         """Poll one cloud, however recently it was polled or failed.
@@ -124,16 +146,34 @@ class Poller:
         Raises:
             NotFound: no such cloud is configured.
         """
-        cloud = self._clouds.get(name)
-        if cloud is None:
-            raise NotFound(f"no cloud {name!r} is configured; there are {', '.join(self._clouds) or 'none'}")
+        cloud = self._named(name)
         async with cloud.busy:
-            poll = await self._poll(name, cloud)
+            # Who asks from here on may have changed something that this poll did not see.
+            asked, cloud.asked = cloud.asked, []
+            try:
+                poll = await self._poll(name, cloud)
+            except Exception as error:
+                for told in asked:
+                    if not told.done():
+                        told.set_exception(error)
+                raise
+            for told in asked:
+                if not told.done():
+                    told.set_result(poll)
             self._polled()
             if poll.ok:
                 await self._beside.hints(cloud.source, cloud.reader, self._timeout_s)
                 await self._beside.past(cloud.source, cloud.reader)
         return poll
+
+    def next_ms(self) -> dict[str, int]:
+        """When each cloud is polled next, on our clock; one that is due now is not told."""
+        now_ms = self._clock.now_ms()
+        return {
+            name: cloud.from_ms + cloud.wait_ms
+            for name, cloud in self._clouds.items()
+            if cloud.left_s(now_ms) > 0
+        }
 
     def ages_s(self) -> dict[str, float | None]:
         """Seconds since each cloud's prices were last read in full; None where they never were."""
@@ -147,23 +187,36 @@ class Poller:
         """Reads under way, by cloud."""
         return {name: now for name, cloud in self._clouds.items() if (now := cloud.reader.reading)}
 
+    def _named(self, name: str) -> _Cloud:
+        cloud = self._clouds.get(name)
+        if cloud is None:
+            raise NotFound(f"no cloud {name!r} is configured; there are {', '.join(self._clouds) or 'none'}")
+        return cloud
+
     async def _loop(self, name: str) -> None:
         cloud = self._clouds[name]
         while True:
-            await cloud.due.wait()
-            cloud.due.clear()
-            if cloud.may_be_asked(self._clock.now_ms()):
-                try:
-                    await self.poll_now(name)
-                except DiskFull as error:
-                    # It could not be written down. All else that the daemon does goes on.
-                    log.error("poll.lost", cloud=name, reason=str(error))
-                except Exception:
-                    log.exception("poll.lost", cloud=name)
+            await self._until_due(cloud)
+            try:
+                await self.poll_now(name)
+            except DiskFull as error:
+                # It could not be written down. All else that the daemon does goes on.
+                log.error("poll.lost", cloud=name, reason=str(error))
+            except Exception:
+                log.exception("poll.lost", cloud=name)
+
+    async def _until_due(self, cloud: _Cloud) -> None:
+        while not cloud.asked and (left_s := cloud.left_s(self._clock.now_ms())) > 0:
+            cloud.woken.clear()
+            # The clock may be set meanwhile, so it is looked at again.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s / self._clock.rate, _LOOK_S)):
+                    await cloud.woken.wait()
 
     async def _poll(self, name: str, cloud: _Cloud) -> Poll:
         # Prices are dated by the start: what came in later was true no earlier than that.
         started_at_ms = self._clock.now_ms()
+        cloud.rest(started_at_ms, cloud.interval_s)
         try:
             raws = await cloud.reader.read(cloud.source.quotes, self._timeout_s)
         except ProviderError as error:
@@ -181,7 +234,7 @@ class Poller:
             # What came in is of a kind that nobody thought of: as good as nothing, and told as such.
             log.exception("poll.failed", cloud=name)
             return await self._failed(name, cloud, started_at_ms, error)
-        cloud.failures, cloud.wait_ms = 0, 0
+        cloud.failures = 0
         if poll.ok:
             cloud.whole_at_ms = started_at_ms
         else:
@@ -198,14 +251,10 @@ class Poller:
 
     async def _failed(self, name: str, cloud: _Cloud, started_at_ms: int, error: Exception) -> Poll:
         cloud.failures += 1
-        # Half an interval less, or the very tick that is meant would come a moment too early.
-        wait_s = cloud.interval_s * (min(2 ** (cloud.failures - 1), _BACKOFF_MAX) - 0.5)
-        if isinstance(error, Throttled) and error.retry_after_s is not None:
-            asked_s = error.retry_after_s if isfinite(error.retry_after_s) else LONGEST_RETRY_S
-            wait_s = max(wait_s, min(asked_s, LONGEST_RETRY_S) * self._clock.rate)
-        cloud.failed_at_ms, cloud.wait_ms = started_at_ms, round(wait_s * MS)
+        ended_at_ms = self._clock.now_ms()
+        cloud.rest(ended_at_ms, cloud.after_failure_s(error, self._clock.rate))
         text = str(error) or type(error).__name__
-        poll = Poll(name, started_at_ms, self._clock.now_ms(), ok=False, error=text)
+        poll = Poll(name, started_at_ms, ended_at_ms, ok=False, error=text)
         await asyncio.to_thread(self._history.record_poll, poll)
         return poll
 

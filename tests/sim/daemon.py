@@ -233,10 +233,10 @@ class SimDaemon:
             await asyncio.sleep(COLLECT_EVERY_S)
 
     async def _poll(self, cloud: str) -> None:
-        """The poller's own loop without the scheduler that wakes it."""
+        """The poller's own loop, and what the market has taken in after each poll."""
         state = self.poller._clouds[cloud]
         while True:
-            if state.may_be_asked(self.clock.now_ms()):
+            if not state.failures or state.left_s(self.clock.now_ms()) <= 0:
                 await asyncio.sleep(self.around.chaos.random(f"poll/{cloud}").uniform(0.5, 5))
                 before = len(self.around.whole_polls[cloud])
                 await self.poller.poll_now(cloud)

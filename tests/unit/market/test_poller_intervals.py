@@ -1,17 +1,21 @@
-"""When the poller asks whom: each cloud at its own interval, and a failing one less and less."""
+"""When the poller asks whom: each cloud at its own interval, one that failed soon, a throttled one less and less."""
 
+import asyncio
+import threading
 from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from polling import GCP_SPOT, Prices, poller, run_for, two
-from readings import SPOT, raw
+from readings import NOW, SPOT, raw
 
 from broker.clock import SystemClock
-from broker.core.errors import Denied, Throttled
+from broker.core.errors import Conflict, NotFound, ProviderDown, Throttled
 from broker.core.offer import RawQuote
+from broker.core.time import MS
 from broker.market.poller import Poller
 from broker.store.history import HistoryStore
+from tests.clocks import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -31,14 +35,92 @@ async def test_intervals_are_in_seconds_of_our_clock(history: HistoryStore) -> N
     assert 2 <= len(aws.calls) <= 6
 
 
-async def test_a_failing_cloud_is_asked_less_and_less(history: HistoryStore) -> None:
+async def test_a_failed_poll_is_made_again_soon_and_never_later_than_the_interval(
+    history: HistoryStore,
+) -> None:
     def refuses() -> Iterable[RawQuote]:
-        raise Denied("expired token")
+        raise ProviderDown("no network")
 
-    aws, gcp = Prices("aws", refuses), Prices("gcp", two(GCP_SPOT))
-    await run_for(poller(history, aws, gcp, intervals_s={"aws": 0.05, "gcp": 0.05}), 1.5)
-    assert len(aws.calls) <= 8
-    assert len(gcp.calls) > len(aws.calls)
+    clock = ManualClock(NOW)
+    one = Poller({"aws": Prices("aws", refuses)}, history, clock, intervals_s={"aws": 300})
+    waits = []
+    for _ in range(7):
+        await one.poll_now("aws")
+        waits.append((one.next_ms()["aws"] - clock.now_ms()) / MS)
+        clock.advance(waits[-1])
+    assert waits == [30, 60, 120, 240, 300, 300, 300]
+
+
+async def test_a_cloud_that_answers_again_is_read_long_before_its_interval_is_over(
+    history: HistoryStore,
+) -> None:
+    answers = [False, False, True]
+
+    def comes_back() -> Iterable[RawQuote]:
+        if not answers.pop(0):
+            raise ProviderDown("no network")
+        return two()()
+
+    # 30 seconds and a minute of a clock that runs 600 times as fast; the interval would be six real seconds.
+    clock = SystemClock(rate=600)
+    one = Poller({"aws": Prices("aws", comes_back)}, history, clock, intervals_s={"aws": 3600})
+    await run_for(one, 1.5)
+    assert not answers
+    assert history.now()
+    assert one.next_ms()["aws"] > clock.now_ms() + 1_000_000, "and then at its interval"
+
+
+async def test_whoever_asks_has_a_poll_now_and_is_told_its_outcome(history: HistoryStore) -> None:
+    aws = Prices("aws", two())
+    one = poller(history, aws, intervals_s={"aws": 3600})
+    async with asyncio.TaskGroup() as group:
+        loops = group.create_task(one.run())
+        while "aws" not in one.next_ms() or one._clouds["aws"].busy.locked():
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            poll = await one.ask("aws")
+        assert (poll.ok, poll.offers, len(aws.calls)) == (True, 2, 2)
+        with pytest.raises(NotFound, match="there are aws"):
+            await one.ask("azure")
+        loops.cancel()
+
+
+async def test_nobody_asks_for_a_second_poll_beside_one(history: HistoryStore) -> None:
+    release = threading.Event()
+
+    def hangs() -> Iterable[RawQuote]:
+        release.wait(10)
+        return two()()
+
+    one = poller(history, Prices("aws", hangs))
+    running = asyncio.create_task(one.poll_now("aws"))
+    while not one.reading():
+        await asyncio.sleep(0.01)
+    with pytest.raises(Conflict, match="is being read now"):
+        await one.ask("aws")
+    release.set()
+    assert (await running).ok
+
+
+async def test_a_clock_that_is_set_back_holds_no_poll_up(history: HistoryStore) -> None:
+    clock = ManualClock(NOW)
+    one = Poller({"aws": Prices("aws", two())}, history, clock)
+    await one.poll_now("aws")
+    assert one._clouds["aws"].left_s(NOW) == 300
+    assert one._clouds["aws"].left_s(NOW - 86_400_000) == 0
+
+
+async def test_a_cloud_with_too_many_calls_is_asked_less_and_less(history: HistoryStore) -> None:
+    def throttles() -> Iterable[RawQuote]:
+        raise Throttled("too many calls")
+
+    clock = ManualClock(NOW)
+    one = Poller({"aws": Prices("aws", throttles)}, history, clock, intervals_s={"aws": 300})
+    waits = []
+    for _ in range(5):
+        await one.poll_now("aws")
+        waits.append(one._clouds["aws"].wait_ms / MS)
+    assert waits == [300, 600, 1200, 2400, 2400]
 
 
 async def test_a_throttled_cloud_is_left_alone_as_long_as_it_says(history: HistoryStore) -> None:
@@ -83,5 +165,5 @@ async def test_no_cloud_silences_itself_for_longer_than_an_hour(
     one = poller(history, Prices("aws", throttles))
     await one.poll_now("aws")
     state = one._clouds["aws"]
-    assert not state.may_be_asked(state.failed_at_ms + 3_599_000)
-    assert state.may_be_asked(state.failed_at_ms + 3_600_000)
+    assert state.left_s(state.from_ms + 3_599_000) == 1
+    assert state.left_s(state.from_ms + 3_600_000) == 0
