@@ -29,6 +29,7 @@ from broker.cli import (
     quarantine,
     savings,
     serve,
+    shadow,
     switches,
 )
 from broker.core.errors import BrokerError
@@ -61,6 +62,7 @@ def build() -> typer.Typer:
         nodes,
         policies,
         savings,
+        shadow,
         switches,
         probe,
         audit,

@@ -120,7 +120,7 @@ class Records:
             looks,
             from_ms,
             self.now_ms,
-            pace_ms=self.pace_ms(from_ms),
+            most_asks=_MOST_ASKS,
             charges=Charges(self.overlay.bill, self.overlay.over),
             doings=Doings(
                 [segment for segment in self.segments if segment.job_id != but_job],
@@ -129,12 +129,12 @@ class Records:
             ),
         )
 
-    def pace_ms(self, from_ms: int) -> int:
-        """How often a policy is asked at most."""
-        return max(0, self.now_ms - from_ms) // _MOST_ASKS
+    def assumptions(self, pace_ms: int, looks_assumed: bool = False) -> list[str]:
+        """What is taken to be so, in sentences.
 
-    def assumptions(self, from_ms: int, looks_assumed: bool = False) -> list[str]:
-        """What is taken to be so, in sentences."""
+        Args:
+            pace_ms: How often a policy was asked at most.
+        """
         timing = self.terms.timing
         lands = f"{format_duration(timing.boot_s + timing.probe_s)} from a launch to ready, then {format_duration(timing.restore_s)}"
         lands += f" (the middle of {self.landings} of yours)" if self.landings else " (as configured)"
@@ -146,9 +146,8 @@ class Records:
             f"a landing takes {lands}",
             "no other job, no cap, no budget and no metrics of the job are there",
         ]
-        pace_s = self.pace_ms(from_ms) / MS
-        if pace_s >= 1:
-            told.append(f"the policy is asked every {format_duration(pace_s)} at most")
+        if pace_ms >= MS:
+            told.append(f"the policy is asked every {format_duration(pace_ms / MS)} at most")
         if looks_assumed:
             told.append(
                 f"polls before the first on record came every {format_duration(ASSUMED_PACE_S)}, and saw the same prices"

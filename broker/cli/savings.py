@@ -14,6 +14,7 @@ from broker.core.time import to_iso
 if TYPE_CHECKING:
     from broker.cli.records import Records
     from broker.core.model import Decision, Node
+    from broker.paper.history import HistoryMarket
     from broker.paper.past import Ran
     from broker.paper.savings import Saving, Wish
     from broker.policy.schema import Policy
@@ -76,8 +77,7 @@ def account(records: "Records", tx: "Tx", policies: "Mapping[str, Policy]", sinc
 
     savings: list[Saving] = []
     unplayed: list[tuple[str, str, str]] = []
-    began_ms = records.now_ms
-    assumed = False
+    pace_ms, assumed = 0, False
     for (job_id, name), wish in sorted(wishes(tx, since_ms).items(), key=lambda item: item[1].at_ms):
         policy = policies.get(name)
         if policy is None or policy.mode is not Mode.OBSERVE:
@@ -89,10 +89,10 @@ def account(records: "Records", tx: "Tx", policies: "Mapping[str, Policy]", sinc
         if isinstance(played, str):
             unplayed.append((job_id, name, played))
             continue
-        saving, looks_assumed = played
+        saving, market = played
         savings.append(saving)
-        began_ms, assumed = min(began_ms, wish.at_ms), assumed or looks_assumed
-    told = records.assumptions(began_ms, assumed)
+        pace_ms, assumed = max(pace_ms, market.pace_ms), assumed or market.assumed_looks
+    told = records.assumptions(pace_ms, assumed)
     told.append(
         "policies are played as their files are now, from the first wish on; between two readings a job trained evenly"
     )
@@ -131,8 +131,10 @@ def ran_of(tx: "Tx", job_id: str) -> "Ran | None":
     return Ran(job, tuple(placements), segments, all(handles) if handles else None)
 
 
-def _play(records: "Records", ran: "Ran", policy: "Policy", wish: "Wish") -> "tuple[Saving, bool] | str":
-    """The saving and whether polls were assumed, or why none can be told."""
+def _play(
+    records: "Records", ran: "Ran", policy: "Policy", wish: "Wish"
+) -> "tuple[Saving, HistoryMarket] | str":
+    """The saving and the market that it was played over, or why none can be told."""
     from broker.paper.past import course_of
     from broker.paper.savings import saving
 
@@ -151,7 +153,7 @@ def _play(records: "Records", ran: "Ran", policy: "Policy", wish: "Wish") -> "tu
     found = saving(course, policy, wish, market, records.terms, records.now_ms)
     if found is None:
         return "the job had no place when the policy wished to move it"
-    return found, market.assumed_looks
+    return found, market
 
 
 def _handles_term(node: "Node") -> bool | None:

@@ -112,12 +112,19 @@ def interruptions(segments: Iterable[Segment]) -> dict[str, list[int]]:
 class HistoryMarket:
     """Satisfies `broker.paper.market.PaperMarket`.
 
+    Attributes:
+        clouds: That have a price here.
+        first_ms: When the first price was known; None when none is.
+        assumed_looks: Whether some polls are not on record.
+        pace_ms: The policy is asked at most this often.
+
     Args:
         looks: By cloud, oldest first. Before the first one, a price that was known then is taken to have been seen
             again every `ASSUMED_PACE_S`: polls are kept for a shorter time than prices.
         from_ms: The policy is asked then, and after each poll.
         until_ms: Nothing is known of later.
-        pace_ms: It is asked at most this often: a year of polls need not all be answered.
+        most_asks: Polls that come closer together than this allows are passed over: a year of them need not all be
+            answered. None answers all.
     """
 
     def __init__(
@@ -127,12 +134,12 @@ class HistoryMarket:
         from_ms: int,
         until_ms: int,
         *,
-        pace_ms: int = 0,
+        most_asks: int | None = None,
         charges: Charges = LIST,
         doings: Doings | None = None,
     ) -> None:
         doings = doings or Doings()
-        self._from_ms = from_ms
+        self.from_ms = from_ms
         self._until_ms = until_ms
         self._charges = charges
         self._launches = doings.spot_launches
@@ -147,8 +154,12 @@ class HistoryMarket:
             _Feed(tracks, looks.get(cloud, ()), from_ms, until_ms)
             for cloud, tracks in sorted(by_cloud.items())
         ]
+        self.clouds = frozenset(by_cloud)
+        self.first_ms = min((feed.first_ms for feed in self._feeds), default=None)
         self.assumed_looks = any(feed.assumed for feed in self._feeds)
-        self._asks = list(_thinned(self._feeds, from_ms, pace_ms))
+        span_ms = until_ms - max(from_ms, until_ms if self.first_ms is None else self.first_ms)
+        self.pace_ms = max(0, span_ms) // most_asks if most_asks else 0
+        self._asks = list(_thinned(self._feeds, from_ms, self.pace_ms))
         self._empty = {
             key: [(at_ms, at_ms + EMPTY_POOL_S * MS) for at_ms in times]
             for key, times in (doings.interrupted or {}).items()
@@ -225,6 +236,7 @@ class _Feed:
     """One cloud: its offers and its polls.
 
     Attributes:
+        first_ms: When the first of its prices was known.
         assumed: Some of the polls are not on record.
     """
 
@@ -238,6 +250,8 @@ class _Feed:
         self.assumed = bool(early)
         self._at_ms = [*early, *(look.at_ms for look in looks)]
         self.known_ms = [*early, *(look.known_ms for look in looks)]
+        known = zip(self._at_ms, self.known_ms, strict=True)
+        self.first_ms = next((known_ms for at_ms, known_ms in known if at_ms >= first_known_ms), until_ms)
         self._quotes: tuple[int, list[Quote]] = (-1, [])
 
     def index(self, now_ms: int) -> int:
