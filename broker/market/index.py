@@ -2,29 +2,35 @@
 
 Offers that differ only in place, machine and price share a cell: one cloud, GPU, number of GPUs and market. There are a
 few hundred cells, and in each the offers lie in order of price, which is the order of every cost as well. A filter is a
-few ANDs over the cells, and the cheapest of them are merged.
+few ANDs over the cells, and the cheapest of them are merged. Every cell has its cheapest offer at hand, so that only
+offers that are found are looked at.
 
-A poll changes few prices: telling which ones costs one comparison an offer. With a hundred thousand offers that takes
-40 to 70 ms, and the twenty cheapest of a filter then 25 to 60 microseconds (bench/README.md).
+More of a search's time goes into waiting for memory than into working anything out. So the prices of a cell are integers
+side by side, and not objects, and a quote is known by its number, and not by its key.
+
+A poll changes few prices: telling which ones costs a comparison an offer (bench/README.md has the times).
 """
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, MutableSequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import translate
 from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 from itertools import compress
-from operator import eq
+from operator import ne
 from threading import Lock
 
 from broker.core.offer import Market, Offer, Quote
 
-_Entry = tuple[int, str, str]  # micro-USD an hour, offer key, region
-# Of one cell: cost and key of the entry that is next, its number, what prices are divided by, and the entries.
-_Run = tuple[float, str, int, float, list[_Entry]]
+_Integers = MutableSequence[int]
+# Of one cell: cost and key of the offer that is next, which one that is, what prices are divided by; prices and numbers.
+_Run = tuple[float, str, int, float, _Integers, _Integers]
 
 
 class Order(StrEnum):
@@ -107,23 +113,65 @@ _PER: Mapping[Order, Callable[[Offer], float]] = {
 }
 
 
+@dataclass
+class _All:
+    """All quotes by their numbers, which count them in the order of their mapping."""
+
+    quotes: list[Quote] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    offers: list[Offer] = field(default_factory=list)
+    prices: list[int] = field(default_factory=list)
+
+
 class _Cell:
-    """Offers of one cloud, GPU, number of GPUs and market, cheapest first."""
+    """Offers of one cloud, GPU, number of GPUs and market, cheapest first; of equal ones the first by key.
 
-    def __init__(self, like: Offer) -> None:
-        self.per = {order.value: per(like) for order, per in _PER.items()}
-        self.entries: list[_Entry] = []
+    Attributes:
+        runs: By order: all of them, the cheapest one next. Nothing where there are none.
+    """
 
-    def remove(self, quote: Quote) -> None:
-        del self.entries[bisect_left(self.entries, _entry(quote))]
+    def __init__(self, like: Offer, everything: _All) -> None:
+        self._per = {order.value: per(like) for order, per in _PER.items()}
+        self._all = everything
+        self._prices = array("q")
+        self._numbers = array("q")
+        self.runs: dict[str, _Run] = {}
 
-    def append(self, quote: Quote) -> None:
-        """Out of order until `settle`."""
-        self.entries.append(_entry(quote))
+    def take_out(self, number: int) -> None:
+        at = self._numbers.index(number, bisect_left(self._prices, self._all.prices[number]))
+        del self._prices[at], self._numbers[at]
+
+    def put_in(self, numbers: list[int]) -> None:
+        prices, keys = self._all.prices, self._all.keys
+        if len(numbers) > len(self._numbers):
+            every = sorted([*self._numbers, *numbers], key=lambda number: (prices[number], keys[number]))
+            self._prices, self._numbers = array("q", map(prices.__getitem__, every)), array("q", every)
+            return
+        for number in numbers:
+            low, high = bisect_left(self._prices, prices[number]), bisect_right(self._prices, prices[number])
+            at = bisect_left(self._numbers, keys[number], low, high, key=keys.__getitem__)
+            self._prices.insert(at, prices[number])
+            self._numbers.insert(at, number)
 
     def settle(self) -> None:
         """To be called after changes, before anything is asked."""
-        self.entries.sort()
+        self.runs = {
+            order: self._run(order, self._prices, self._numbers) for order in self._per if self._numbers
+        }
+
+    def run(self, order: str, regions: Collection[str] | None) -> _Run | None:
+        """What lies in some regions, or in any; None for nothing."""
+        if regions is None:
+            return self.runs.get(order)
+        here = [self._all.offers[number].region in regions for number in self._numbers]
+        if not any(here):
+            return None
+        prices, numbers = compress(self._prices, here), compress(self._numbers, here)
+        return self._run(order, array("q", prices), array("q", numbers))
+
+    def _run(self, order: str, prices: _Integers, numbers: _Integers) -> _Run:
+        per = self._per[order]
+        return prices[0] / per, self._all.keys[numbers[0]], 0, per, prices, numbers
 
 
 class MarketIndex:
@@ -132,6 +180,10 @@ class MarketIndex:
     def __init__(self) -> None:
         self._lock = Lock()
         self._quotes: Mapping[str, Quote] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._all = _All()
         self._cells: list[_Cell] = []
         self._cell_of: dict[Hashable, _Cell] = {}
         # By attribute and value: the cells that have it, a byte each, so that the sum is what `compress` takes.
@@ -149,8 +201,8 @@ class MarketIndex:
         with self._lock:
             if quotes is not self._quotes:
                 self._take_in(quotes)
-            keys = _cheapest(self._runs(wanted, order), limit)
-        return [quotes[key] for key in keys]
+            numbers = self._cheapest(list(self._runs(wanted, order)), limit, _most(wanted))
+            return [self._all.quotes[number] for number in numbers]
 
     def count(self, quotes: Mapping[str, Quote], wanted: Wanted) -> dict[str, int]:
         """How many quotes a filter admits, by cloud; clouds that have none are left out."""
@@ -163,26 +215,38 @@ class MarketIndex:
                 else sorted(map(str, self._having["cloud"]))
             )
             runs = {cloud: self._runs(replace(wanted, cloud=cloud), Order.GPU) for cloud in asked}
-        return {cloud: sum(len(run[-1]) for run in found) for cloud, found in runs.items() if found}
+            counts = {
+                cloud: sum(bisect_right(prices, _most(wanted)) for *_, prices, _ in found)
+                for cloud, found in runs.items()
+            }
+        return {cloud: offers for cloud, offers in counts.items() if offers}
 
-    def _runs(self, wanted: Wanted, order: Order) -> list[_Run]:
-        """What the filter admits of each cell."""
-        regions = end = None
+    def _runs(self, wanted: Wanted, order: Order) -> Iterator[_Run]:
+        """What the filter admits of each cell, and behind that what is too dear for it."""
+        regions = None
         if wanted.region is not None:
             regions = set(filter(_pattern(wanted.region).match, self._regions))
-        if wanted.price_micro_usd_h_max is not None:
-            end = (wanted.price_micro_usd_h_max + 1, "", "")
-        divisor = order.value  # the hash of a plain text is kept, that of an Enum is worked out each time
-        runs = []
+        most = _most(wanted)
+        name = order.value  # the hash of a plain text is kept, that of an Enum is worked out each time
         for cell in compress(self._cells, self._matching(wanted).to_bytes(len(self._cells), "little")):
-            entries, per = cell.entries, cell.per[divisor]
-            if end is not None:
-                entries = entries[: bisect_left(entries, end)]
-            if regions is not None:
-                entries = [entry for entry in entries if entry[2] in regions]
-            if entries:
-                runs.append((entries[0][0] / per, entries[0][1], 0, per, entries))
-        return runs
+            run = cell.run(name, regions)
+            if run is not None and run[4][0] <= most:  # its lowest price
+                yield run
+
+    def _cheapest(self, runs: list[_Run], limit: int, most_micro_usd_h: int) -> list[int]:
+        """Numbers of the cheapest offers of all runs, in order."""
+        keys = self._all.keys
+        heapify(runs)
+        found: list[int] = []
+        while runs and len(found) < limit:
+            _, _, at, per, prices, numbers = runs[0]
+            found.append(numbers[at])
+            at += 1
+            if at < len(prices) and prices[at] <= most_micro_usd_h:
+                heapreplace(runs, (prices[at] / per, keys[numbers[at]], at, per, prices, numbers))
+            else:
+                heappop(runs)
+        return found
 
     def _matching(self, wanted: Wanted) -> int:
         cells = (1 << 8 * len(self._cells)) - 1
@@ -215,42 +279,40 @@ class MarketIndex:
 
     def _take_in(self, quotes: Mapping[str, Quote]) -> None:
         """Move what has another price or shape than before; of the rest only the newest times count."""
-        before = self._quotes
-        # Mostly the same offers in the same order: then nothing is looked up.
-        same = len(quotes) == len(before) and all(map(eq, quotes, before))
-        pairs = zip(before.values() if same else map(before.get, quotes), quotes.values(), strict=True)
-        moved = [
-            (held, quote)
-            for held, quote in pairs
-            if held is None
-            or held.price_micro_usd_h != quote.price_micro_usd_h
-            or (held.offer is not quote.offer and held.offer != quote.offer)
-        ]
+        listed = list(quotes.values())
+        # Of lists, what is the same object is not compared, and an offer mostly is.
+        offers, prices = [quote.offer for quote in listed], [quote.price_micro_usd_h for quote in listed]
+        known = len(self._all.offers)
+        same = offers[:known] == self._all.offers
+        if not same and [offer.key for offer in offers[:known]] != self._all.keys:
+            # New offers come last. Where one is gone, all behind it have another number.
+            self._forget()
+            known = 0
+        moved = set(compress(range(known), map(ne, self._all.prices, prices)))
+        if not same:
+            moved.update(compress(range(known), map(ne, self._all.offers, offers)))
         touched: set[_Cell] = set()
-        for gone in [] if same else [before[key] for key in before.keys() - quotes.keys()]:
-            self._remove(gone, touched)
-        for held, _ in moved:
-            if held is not None:
-                self._remove(held, touched)
-        for _, quote in moved:
-            cell = self._cell(quote.offer)
-            cell.append(quote)
+        for number in moved:
+            cell = self._cell(self._all.offers[number])
+            cell.take_out(number)
             touched.add(cell)
-            self._regions.add(quote.offer.region)
-        for cell in touched:
-            cell.settle()
         self._quotes = quotes
-
-    def _remove(self, quote: Quote, touched: set[_Cell]) -> None:
-        cell = self._cell(quote.offer)
-        cell.remove(quote)
-        touched.add(cell)
+        self._all.quotes, self._all.offers, self._all.prices = listed, offers, prices
+        self._all.keys += [offer.key for offer in offers[known:]]
+        coming: dict[_Cell, list[int]] = defaultdict(list)
+        for number in (*moved, *range(known, len(listed))):
+            coming[self._cell(offers[number])].append(number)
+            self._regions.add(offers[number].region)
+        for cell, numbers in coming.items():
+            cell.put_in(numbers)
+        for cell in touched | coming.keys():
+            cell.settle()
 
     def _cell(self, offer: Offer) -> _Cell:
         shape = offer.cloud, offer.gpu, offer.gpus, offer.market
         cell = self._cell_of.get(shape)
         if cell is None:
-            cell = self._cell_of[shape] = _Cell(offer)
+            cell = self._cell_of[shape] = _Cell(offer, self._all)
             for name, value_of in _ATTRIBUTES.items():
                 value = value_of(offer)
                 self._having[name][value] = self._of(name, value) | 0xFF << 8 * len(self._cells)
@@ -258,24 +320,8 @@ class MarketIndex:
         return cell
 
 
-def _cheapest(runs: list[_Run], limit: int) -> list[str]:
-    """Keys of the cheapest entries of all runs, in order."""
-    heapify(runs)
-    keys: list[str] = []
-    while runs and len(keys) < limit:
-        _, key, at, per, entries = runs[0]
-        keys.append(key)
-        at += 1
-        if at < len(entries):
-            price, key, _ = entries[at]
-            heapreplace(runs, (price / per, key, at, per, entries))
-        else:
-            heappop(runs)
-    return keys
-
-
-def _entry(quote: Quote) -> _Entry:
-    return quote.price_micro_usd_h, quote.offer.key, quote.offer.region
+def _most(wanted: Wanted) -> int:
+    return sys.maxsize if wanted.price_micro_usd_h_max is None else wanted.price_micro_usd_h_max
 
 
 @lru_cache(maxsize=256)

@@ -55,6 +55,33 @@ def test_the_index_and_a_look_at_each_agree(asked):
         assert index.find(market, wanted, limit, order) == by_looking_at_each(market, wanted, limit, order)
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([1, 2, 3]), min_size=8, max_size=8),
+            st.sets(st.integers(0, 7), max_size=2),
+            st.integers(4, 8),
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+    st.integers(0, 9),
+)
+def test_after_each_poll_the_index_says_what_a_new_one_would_say(polls, limit):
+    """Prices move, machines grow and offers come and go; many cost the same."""
+    index = MarketIndex()
+    for prices, grown, offered in polls:
+        market = {
+            offer.key: quote(usd, offer)
+            for number, usd in enumerate(prices[:offered])
+            for offer in [replace(SPOT, zone=f"z{7 - number}", gpus=8 if number in grown else 1)]
+        }
+        for wanted in (Wanted(), Wanted(gpus_max=1), Wanted(price_micro_usd_h_max=2_000_000)):
+            admitted = by_looking_at_each(market, wanted, limit, Order.GPU)
+            assert index.find(market, wanted, limit) == admitted
+            assert sum(index.count(market, wanted).values()) == sum(map(wanted.admits, market.values()))
+
+
 def test_many_offers_of_one_kind_are_cut_at_any_price_and_any_number():
     market = {
         offer.key: quote(1 + number % 700, offer)
