@@ -110,7 +110,7 @@ class PolicyPlayer:
         burn = paper.active.price_micro_usd_h * nodes if paper.active else 0
         return World(
             now_ms,
-            self._snapshot(holding.window, holding.tick, now_ms),
+            self.snapshot(holding.window, holding.tick),
             _egress_micro_usd,
             timing=self._timing,
             burn_micro_usd_h=burn,
@@ -118,7 +118,9 @@ class PolicyPlayer:
             open_nodes=nodes if paper.active else 0,
         )
 
-    def _snapshot(self, window: Window, tick: int, now_ms: int) -> MarketSnapshot:
+    def snapshot(self, window: Window, tick: int) -> MarketSnapshot:
+        """The market that the policy is shown at a tick of a window."""
+        now_ms = self._grid.at_ms(window.start + tick)
         pools, per_tick = len(self._grid.region), self._grid.terms.gang * self._grid.step_s / 3600
         quotes, empty, lives = {}, {}, {}
         for number, offer in enumerate(self._offers):

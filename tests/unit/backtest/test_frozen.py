@@ -8,6 +8,7 @@ from broker.backtest.baselines import BASELINES
 from broker.backtest.contest import player
 from broker.backtest.grid import Grid, Terms
 from broker.backtest.log import write_log
+from broker.backtest.outlook import GridOutlook, Lives
 from broker.backtest.trace import read_trace
 from broker.core.time import HOUR_S, from_iso, to_iso
 from tests.unit.backtest.made import FOLDER, write
@@ -36,6 +37,25 @@ def test_what_was_done_up_to_then_is_the_same(tmp_path: Path, name: str, after_h
     )
     assert before == after
     assert before
+
+
+def test_no_question_is_answered_from_later(tmp_path: Path) -> None:
+    made = read_trace(FOLDER)
+    last = 120
+    after_ms = made.start_ms + (48 * 6 + last) * made.step_ms
+    frozen = read_trace(write(tmp_path / "frozen", made, frozen_after_ms=after_ms))
+    answers = []
+    for a_trace in (made, frozen):
+        grid = Grid(a_trace, TERMS)
+        outlook = GridOutlook(next(grid.windows()), Lives(grid))
+        for tick in range(last + 1):
+            outlook.tick = tick
+            rates = [outlook.rate_micro_usd_h(option) for option in grid.options]
+            lives = [outlook.life_s(option) for option in grid.options]
+            costs = [(option.key, outlook.cost_micro_usd(option)) for option in outlook.options()]
+            answers.append((rates, lives, costs, outlook.spot(), outlook.steady()))
+    assert answers[: last + 1] == answers[last + 1 :]
+    assert len({tuple(lives) for _, lives, *_ in answers}) > 3, "lives are learnt as time goes by"
 
 
 def test_a_log_has_a_row_for_each_change(tmp_path: Path) -> None:

@@ -71,11 +71,11 @@ def test_a_launch_may_be_broken_off_to_move_the_checkpoint() -> None:
         Pool(f"aws/{region}a/box", "aws", region, 1000.0)
         for region in ("eu-west-1", "us-east-1", "mx-central-1")
     )
-    stock = {europe: [1, 1, 1, 1, 0, 0, 0], america: [0, 0, 0, 0, 1, 0, 0], mexico: [0, 0, 0, 0, 0, 1, 1]}
+    stock = {europe: [1] * 5 + [0] * 4, america: [0] * 5 + [1] + [0] * 3, mexico: [0] * 6 + [1] * 3}
     made = trace(stock, dict.fromkeys(stock, 1.0))
-    window = next(grid(made, work=4, deadline=7, start=1, checkpoint_gib=1000).windows())
-    # Start-up and three of work in Europe, one tick in America, start-up and one of work in Mexico.
-    assert optimum_usd(window) == pytest.approx(4 + 20 + 1 + 20 + 2)
+    window = next(grid(made, work=4, deadline=9, start=2, checkpoint_gib=1000).windows())
+    # Two of start-up and three of work in Europe, one tick in America, two and one in Mexico.
+    assert optimum_usd(window) == pytest.approx(5 + 20 + 1 + 20 + 3)
 
 
 def test_a_start_up_that_cannot_be_carried_through_is_not_counted_as_one() -> None:

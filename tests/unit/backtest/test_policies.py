@@ -124,6 +124,34 @@ def test_nothing_looks_ahead(tmp_path: Path) -> None:
     assert rows[0]
 
 
+def test_the_market_that_a_policy_is_shown_ends_now(tmp_path: Path) -> None:
+    made = read_trace(FOLDER)
+    frozen = read_trace(write(tmp_path / "frozen", made, made.start_ms + (48 * 6 + 120) * made.step_ms))
+    shown = []
+    for a_trace in (made, frozen):
+        a_grid = Grid(a_trace, TERMS)
+        one, window = PolicyPlayer(BY_DEADLINE, a_grid), next(a_grid.windows())
+        shown.append([one.snapshot(window, tick) for tick in range(121)])
+    assert shown[0] == shown[1]
+    assert len({tuple(snapshot.spot_life_s.values()) for snapshot in shown[0]}) > 3
+
+
+def test_what_a_policy_is_shown() -> None:
+    """East is out, and its price stands all the same; on-demand has no end."""
+    a_grid = grid(trace({EAST: [2, 0], WEST: [2, 2]}, {EAST: 1.0, WEST: [0.8, 0.9]}), 1, 2, gang=2, start=1)
+    shown = PolicyPlayer(CHEAPEST, a_grid).snapshot(next(a_grid.windows()), 1)
+    usd = {key: quote.price_micro_usd_h / 1e6 for key, quote in shown.quotes.items()}
+    assert usd == {
+        f"{EAST.name}/spot": 1.0,
+        f"{WEST.name}/spot": 0.9,
+        f"{EAST.name}/on_demand": 3.0,
+        f"{WEST.name}/on_demand": 3.0,
+    }
+    assert [key for key in shown.quotes if shown.is_empty(shown.quotes[key].offer)] == [f"{EAST.name}/spot"]
+    assert shown.spot_life_s == {EAST.name: 3.5 * HOUR_S, WEST.name: 6 * HOUR_S}
+    assert all(quote.age_s(shown.at_ms) == 0 for quote in shown.quotes.values())
+
+
 def test_a_gpu_that_nobody_knows_is_a_mistake() -> None:
     made = trace(
         {replace(EAST, instance_type="p2.xlarge", gpu="K80"): [1] * 9},

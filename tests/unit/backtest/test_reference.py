@@ -160,6 +160,7 @@ def _named(policy: str) -> str:
 
 
 @pytest.mark.process
+@pytest.mark.timeout(400)  # the scorer compiles its optimum first
 def test_the_scorer_finds_the_same_costs_and_optima(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
