@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from broker.core.ports import Check
 from broker.core.time import MS, format_duration
+from broker.serve.unread import is_late
+from broker.store.doubts import Quarantined, is_gpu_known
 from broker.store.history import HistoryStore, Poll, PollKind
-
-# A feed is late when three polls in a row have brought nothing: one lost poll is no news.
-_LATE_POLLS = 3
 
 
 def feed_checks(
@@ -19,19 +18,18 @@ def feed_checks(
         intervals_s: By cloud: seconds of our clock between two polls.
         now_ms: On our clock.
     """
-    doubted: dict[str, int] = {}
-    for key in history.quarantined():
-        cloud = key.partition("/")[0]
-        doubted[cloud] = doubted.get(cloud, 0) + 1
+    doubted: dict[str, list[Quarantined]] = {}
+    for entry in history.quarantined().values():
+        doubted.setdefault(entry.raw.offer.cloud, []).append(entry)
     for cloud, interval_s in intervals_s.items():
         polls = history.polls(cloud, limit=50)
-        yield cloud, _prices(polls, interval_s, doubted.get(cloud, 0), now_ms)
+        yield cloud, _prices(polls, interval_s, doubted.get(cloud, []), now_ms)
         hints = history.polls(cloud, limit=1, kind=PollKind.AVAILABILITY)
         if hints and (hints[0].offers or not hints[0].ok):
             yield cloud, _hints(hints[0], now_ms)
 
 
-def _prices(polls: list[Poll], interval_s: int, doubted: int, now_ms: int) -> Check:
+def _prices(polls: list[Poll], interval_s: int, doubted: list[Quarantined], now_ms: int) -> Check:
     whole = next((poll for poll in polls if poll.ok), None)
     failing = polls[: polls.index(whole)] if whole else polls
     why = f"; the last poll failed: {failing[0].error}" if failing else ""
@@ -39,9 +37,12 @@ def _prices(polls: list[Poll], interval_s: int, doubted: int, now_ms: int) -> Ch
         return Check("prices", False if failing else None, f"never read{why or ' yet'}")
     age_s = max(0, now_ms - whole.started_at_ms) / MS
     detail = f"{whole.offers} prices, {format_duration(age_s)} old"
-    if doubted:
-        detail += f", {doubted} of them in quarantine"
-    if age_s > _LATE_POLLS * interval_s:
+    unknown = sum(not is_gpu_known(entry) for entry in doubted)
+    if len(doubted) > unknown:
+        detail += f", {len(doubted) - unknown} of them in quarantine"
+    if unknown:
+        detail += f", {unknown} of GPUs not known here"
+    if is_late(age_s, interval_s):
         return Check("prices", False, f"{detail}; due every {format_duration(interval_s)}{why}")
     return Check("prices", True, f"{detail}{why}")
 

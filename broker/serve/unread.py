@@ -32,6 +32,11 @@ class Unread:
     why: str
 
 
+def is_late(age_s: float | None, interval_s: int | None) -> bool:
+    """Whether a cloud that is asked every `interval_s` should have been read since."""
+    return age_s is not None and interval_s is not None and age_s > _LATE_POLLS * interval_s
+
+
 def unread(
     history: HistoryStore,
     clouds: Collection[str],
@@ -60,7 +65,7 @@ def _found(
         newest = history.polls(cloud, limit=1)
         interval_s = intervals_s.get(cloud)
         well = interval_s is not None and cloud not in closed and bool(newest) and newest[0].ok
-        if well and _age_s(newest[0].started_at_ms, now_ms) <= _LATE_POLLS * (interval_s or 0):
+        if well and not is_late(_age_s(newest[0].started_at_ms, now_ms), interval_s):
             continue
         failed, whole_at_ms = _failed(history, cloud) if newest else (0, None)
         age_s = None if whole_at_ms is None else _age_s(whole_at_ms, now_ms)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
+from broker.core.gpu import GPUS
 from broker.core.offer import Offer, RawQuote
 from broker.core.plain import from_plain, to_plain
 from broker.store.fetch import fetch
@@ -34,6 +35,11 @@ class Quarantined:
     times_seen: int
     held_ms: int = 0
     needed_ms: int | None = None
+
+
+def is_gpu_known(entry: Quarantined) -> bool:
+    """Whether a person may decide on it: of a GPU that this release does not know nothing is a price."""
+    return entry.raw.offer.gpu in GPUS
 
 
 def keep(connection: Connection, doubted: Iterable[Quarantined], released: Iterable[str], at_ms: int) -> None:

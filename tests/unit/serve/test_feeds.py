@@ -40,6 +40,14 @@ def test_a_feed_that_keeps_up(history: HistoryStore) -> None:
     ]
 
 
+def test_readings_of_gpus_that_nobody_knows_are_counted_apart(history: HistoryStore) -> None:
+    new = replace(OFFER, zone="use1-az9", gpu="H900")
+    history.quarantine(RawQuote(new, "3", "USD", None, "aws:spot_history"), NOW, "unknown GPU 'H900'")
+    assert checks(history, poll(60)) == [
+        Check("prices", True, "120 prices, 1m old, 1 of GPUs not known here")
+    ]
+
+
 def test_one_failed_poll_is_told_and_is_no_failure(history: HistoryStore) -> None:
     assert checks(history, poll(400), poll(100, ok=False, error="503")) == [
         Check("prices", True, "120 prices, 6m40s old; the last poll failed: 503")
