@@ -13,6 +13,8 @@ _Price = Annotated[
     str | None, typer.Option(help="The reading that you have seen; refused when it is another by now.")
 ]
 
+_NAMED = 5
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -27,9 +29,12 @@ def register(app: typer.Typer) -> None:
 
 def list_(
     cloud: Annotated[str | None, typer.Option(help="Only this cloud.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also readings of GPUs that this release does not know.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What is doubted now, with the reason, oldest first.
+    """What is doubted now, with the reason, oldest first. Readings of GPUs that this release does not know are only counted.
 
     HOLDS is the price that is used meanwhile. STAYED: for how long the reading has stayed, and how long it takes to be believed;
     `never` when no time proves anything. TIMES: polls in a row that have read it.
@@ -41,6 +46,7 @@ def list_(
     if as_json:
         show_json(answer)
         return
+    unknown = [item for item in answer["items"] if not item["gpu_known"]]
     show_table(
         ("OFFER", "READS", "HOLDS", "FIRST", "LAST", "TIMES", "STAYED", "SOURCE", "REASON"),
         (
@@ -56,9 +62,14 @@ def list_(
                 item["reason"],
             )
             for item in answer["items"]
+            if every or item["gpu_known"]
         ),
-        empty="nothing is in quarantine",
+        empty="" if unknown else "nothing is in quarantine",
     )
+    if unknown and not every:
+        names = sorted({item["offer"]["gpu"] for item in unknown})
+        shown = ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
+        say(f"{len(unknown)} of GPUs not known here ({shown}), which no word makes a price; --all lists them")
 
 
 def _stayed(held_s: int, needed_s: int | None) -> str:
@@ -84,8 +95,8 @@ def confirm(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> Non
 
 
 def drop(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> None:
-    """Forget the newest reading of OFFER; it is doubted again when it comes again, as if for the first time. Needs the role
-    operator.
+    """Forget the newest reading of OFFER. The next poll that reads it again doubts it again, as if for the first time. Needs
+    the role operator.
     """
     from broker.cli.client import Client
 
@@ -94,7 +105,7 @@ def drop(offer: _Offer, price: _Price = None, as_json: AsJson = False) -> None:
     if as_json:
         show_json(done)
         return
-    say(f"{done['key']}: {done['price_text']} is forgotten")
+    say(f"{done['key']}: {done['price_text']} is forgotten; the next poll that reads it doubts it again")
 
 
 def _key(offer: str) -> str:

@@ -1,6 +1,8 @@
 """``/api/v1/quarantine``: readings that are kept and not believed; who believes one, or has it forgotten."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated
 
 from fastapi import APIRouter, Body
@@ -8,18 +10,20 @@ from pydantic import Field
 
 from broker.core.errors import Conflict, NotFound
 from broker.core.model import Event
+from broker.core.money import format_usd
 from broker.core.offer import Offer
 from broker.core.time import MS
-from broker.core.yaml_text import did_you_mean
-from broker.market.confirming import confirmed
+from broker.market.confirming import CONFIRMED, confirmed
 from broker.serve.auth import Broker, Operator, Viewer
 from broker.serve.services import Services
 from broker.serve.views import Listing
-from broker.store.doubts import Quarantined
+from broker.store.doubts import Quarantined, is_gpu_known
 
 router = APIRouter(prefix="/api/v1/quarantine", tags=["market"])
 
 _OFFERS_MAX = 10_000
+# Two letters of a key: offers of one machine in two zones differ by one, and most keys of a cloud by a third.
+_NEAR = 0.93
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class DoubtView:
     """A reading in quarantine.
 
     Attributes:
-        offer: Its GPU may be one that we do not know.
+        gpu_known: False where its GPU is one that this release does not know: then nobody can decide on it.
         price_text, currency: As the cloud wrote it.
         reason: Why it is not believed.
         times_seen: Polls in a row that have said the same.
@@ -38,6 +42,7 @@ class DoubtView:
 
     key: str
     offer: Offer
+    gpu_known: bool
     price_text: str
     currency: str
     source: str
@@ -78,6 +83,7 @@ def quarantine(_viewer: Viewer, broker: Broker, cloud: str | None = None) -> Lis
         DoubtView(
             key,
             entry.raw.offer,
+            is_gpu_known(entry),
             entry.raw.price_text,
             entry.raw.currency,
             entry.raw.source,
@@ -141,11 +147,20 @@ def _entry(broker: Services, offer: str, price_text: str | None) -> Quarantined:
     doubted = broker.history.quarantined()
     entry = doubted.get(offer)
     if entry is None:
-        hint = did_you_mean(offer, doubted) or "`broker quarantine list` shows what is"
-        raise NotFound(f"nothing of {offer} is in quarantine; {hint}")
+        raise NotFound(f"nothing of {offer} is in quarantine{_instead(broker, offer, doubted)}")
     if price_text not in (None, entry.raw.price_text):
         raise Conflict(f"{offer} now reads {entry.raw.price_text}, not {price_text}; look again")
     return entry
+
+
+def _instead(broker: Services, offer: str, doubted: Collection[str]) -> str:
+    """What is known of an offer that nobody doubts; a slip only of one that nobody knows."""
+    quote = broker.history.now().get(offer)
+    if quote is not None:
+        was = " was confirmed, and" if quote.source.endswith(CONFIRMED) else ""
+        return f": its price{was} is {format_usd(quote.price_micro_usd_h)}/h"
+    near = get_close_matches(offer, doubted, n=1, cutoff=_NEAR)
+    return f"; did you mean {near[0]}?" if near else "; `broker quarantine list` shows what is"
 
 
 def _event(kind: str, at_ms: int, actor: str, entry: Quarantined) -> Event:
