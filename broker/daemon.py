@@ -379,7 +379,8 @@ class Daemon:
             directive=self.directive, billing_rule=self.billing_rule, checks=self.checks, health=self.health,
             agent_bytes=self.agent, agent_sha256=self.agent_sha256, agent_dir=self.settings.agent_dir,
             source_dir=self.settings.source_dir, log_dir=self.settings.log_dir, audit=self.auditor.audit, apply_audit=self.auditor.apply,
-            clear_report_only=self.auditor.clear, unowned=self.unowned, overlay=lambda: self.overlay.overlay, closed_clouds=self.closed_clouds,
+            clear_report_only=self.auditor.clear, unowned=self.unowned, poll=self.poller.ask, next_polls_ms=self.poller.next_ms,
+            overlay=lambda: self.overlay.overlay, closed_clouds=self.closed_clouds,
         )  # fmt: skip
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from broker.core.offer import Market, Offer
 from broker.core.time import DAY_S, MS
+from broker.serve.unread import is_late
 from broker.store.curves import Curve, Known
+from broker.store.doubts import is_gpu_known
 from broker.store.feeds import Polled
 from broker.store.history import HistoryStore, Poll, PollKind
 
@@ -57,14 +59,18 @@ class FeedView:
         configured: It is in broker.toml and enabled; else only its past is here.
         prices_only: Nothing can be rented there.
         age_s: Since the last whole poll began; null: none yet.
+        interval_s: Of our clock, between two polls; null where it is not configured.
+        late: Three intervals have passed since the last whole poll began.
         last_at_ms: When the last poll began, whole or not; null: none yet.
-        ok: Of that one.
-        error: Of that one.
+        next_at_ms: When it is read next; null when that is due now, or the cloud cannot be asked.
+        ok: Of the last one.
+        error: Of the last one.
         prices: Read by the last whole poll, the doubted ones, too. A cloud that tells changes may tell several of an offer.
         list_date: Day of the list that they come from, where there is one with a date; null where the cloud was asked.
-        changes_1d, polls_1d, failed_1d: In the last day.
+        changes_1d, polls_1d, failed_1d: In the last day; a price that is seen for the first time is no change.
         failed_in_row: Since the last whole poll; at most 100 are counted.
-        doubted: Readings in quarantine.
+        doubted: Readings in quarantine that time or a person may decide on.
+        unknown_gpus: Those of GPUs that this release does not know, on which nobody can.
         history: ``read``, ``failed``, or ``none`` when it was never asked.
         history_at_ms: When its past was last asked for.
         history_points: Prices of the past that it told.
@@ -75,7 +81,10 @@ class FeedView:
     configured: bool
     prices_only: bool
     age_s: float | None
+    interval_s: int | None
+    late: bool
     last_at_ms: int | None
+    next_at_ms: int | None
     ok: bool | None
     error: str
     prices: int
@@ -85,10 +94,30 @@ class FeedView:
     failed_1d: int
     failed_in_row: int
     doubted: int
+    unknown_gpus: int
     history: str
     history_at_ms: int | None
     history_points: int
     history_error: str
+
+
+@dataclass(frozen=True)
+class PolledView:
+    """What came of a poll that somebody has asked for.
+
+    Attributes:
+        error: Why it failed; empty when it was whole.
+        prices: That were read.
+        changes: How many of them are news.
+        took_s: On our clock.
+    """
+
+    cloud: str
+    ok: bool
+    error: str
+    prices: int
+    changes: int
+    took_s: float
 
 
 def cheapest_of_each(offers: Iterable[Known]) -> list[Known]:
@@ -126,7 +155,8 @@ def _curve_view(curve: Curve, from_ms: int) -> CurveView:
 
 def feed_views(
     history: HistoryStore,
-    configured: Collection[str],
+    intervals_s: Mapping[str, int],
+    next_polls_ms: Mapping[str, int],
     prices_only: Collection[str],
     list_dates: Mapping[str, str],
     now_ms: int,
@@ -134,22 +164,31 @@ def feed_views(
     """One line a cloud, by name.
 
     Args:
+        intervals_s: Of the configured clouds: seconds of our clock between two polls.
+        next_polls_ms: When a cloud is asked next, where that is still to come.
         list_dates: Of the clouds whose prices come from a list with a date.
     """
     days = history.polled(now_ms - DAY_S * MS)
-    doubted = Counter(key.partition("/")[0] for key in history.quarantined())
+    doubts = history.quarantined().values()
+    doubted = Counter(entry.raw.offer.cloud for entry in doubts if is_gpu_known(entry))
+    unknown = Counter(entry.raw.offer.cloud for entry in doubts if not is_gpu_known(entry))
     views = []
-    for cloud in sorted({*configured, *days}):
+    for cloud in sorted({*intervals_s, *days}):
         polls = history.polls(cloud, limit=_POLLS)
         newest = polls[0] if polls else Poll(cloud, 0, 0, False)
         day = days.get(cloud, Polled())
         past = next(iter(history.polls(cloud, limit=1, kind=PollKind.HISTORY)), None)
+        age_s = None if day.whole_at_ms is None else max(0, now_ms - day.whole_at_ms) / MS
+        interval_s = intervals_s.get(cloud)
         views.append(
             FeedView(
                 cloud=cloud,
-                configured=cloud in configured,
+                configured=interval_s is not None,
                 prices_only=cloud in prices_only,
-                age_s=None if day.whole_at_ms is None else max(0, now_ms - day.whole_at_ms) / MS,
+                age_s=age_s,
+                interval_s=interval_s,
+                late=is_late(age_s, interval_s),
+                next_at_ms=next_polls_ms.get(cloud),
                 last_at_ms=newest.started_at_ms if polls else None,
                 ok=newest.ok if polls else None,
                 error=newest.error,
@@ -160,6 +199,7 @@ def feed_views(
                 changes_1d=day.changes,
                 failed_in_row=next((at for at, poll in enumerate(polls) if poll.ok), len(polls)),
                 doubted=doubted[cloud],
+                unknown_gpus=unknown[cloud],
                 history="none" if past is None else "read" if past.ok else "failed",
                 history_at_ms=past.started_at_ms if past else None,
                 history_points=past.offers if past else 0,

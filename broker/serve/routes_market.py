@@ -1,18 +1,27 @@
-"""``/api/v1``: the market: prices now, prices over time, and how well each cloud has been read. Reads only."""
+"""``/api/v1``: the market: prices now, prices over time, and how well each cloud has been read. It is only read, but for
+a poll that an operator asks for.
+"""
 
 from collections.abc import Collection
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from broker.core.errors import UsageError
+from broker.core.errors import Conflict, UsageError
 from broker.core.gpu import FAMILIES, GPUS
 from broker.core.offer import Market, MarketSnapshot
 from broker.core.time import DAY_S, LAST_MS, MS
 from broker.core.yaml_text import did_you_mean
 from broker.market.index import Order, Wanted
-from broker.serve.auth import Broker, Viewer
-from broker.serve.market_views import CurveView, FeedView, cheapest_of_each, curve_views, feed_views
+from broker.serve.auth import Broker, Operator, Viewer
+from broker.serve.market_views import (
+    CurveView,
+    FeedView,
+    PolledView,
+    cheapest_of_each,
+    curve_views,
+    feed_views,
+)
 from broker.serve.no_quotes import why_none
 from broker.serve.numbers import GIB_MAX, GPUS_MAX, MICRO_USD_MAX, Number
 from broker.serve.quotes import Prices, elsewhere, list_dates, quote_views
@@ -124,13 +133,39 @@ def polls(_viewer: Viewer, broker: Broker) -> Listing[FeedView]:
     """How well each cloud's prices have been read: one line a cloud that is configured or has ever been read."""
     now_ms, snapshot = broker.clock.now_ms(), broker.snapshot()
     dates = list_dates(broker.index, snapshot.quotes)
-    items = feed_views(broker.history, broker.settings.open_clouds, snapshot.prices_only, dates, now_ms)
+    items = feed_views(
+        broker.history,
+        _intervals_s(broker),
+        broker.next_polls_ms(),
+        snapshot.prices_only,
+        dates,
+        now_ms,
+    )
     return Listing(at_ms=now_ms, items=items)
+
+
+@router.post("/market/polls/{cloud}")
+async def poll(_operator: Operator, broker: Broker, cloud: str) -> PolledView:
+    """Read the prices of one cloud now, however recently it was read or failed; refused while it is being read.
+
+    A poll that fails is an answer, too: `ok` is false and `error` says why.
+    """
+    name = cloud.lower()
+    _known_cloud(name)
+    if why := broker.closed_clouds.get(name):
+        raise Conflict(f"{name} cannot be asked: {why}")
+    done = await broker.poll(name)
+    took_s = max(0, done.ended_at_ms - done.started_at_ms) / MS
+    return PolledView(name, done.ok, done.error, done.offers, done.changes, took_s)
+
+
+def _intervals_s(broker: Services) -> dict[str, int]:
+    return {name: section.poll_interval_s for name, section in broker.settings.open_clouds.items()}
 
 
 def _unread(broker: Services, snapshot: MarketSnapshot, cloud: str | None) -> list[Unread]:
     """Of the cloud that was asked for, else of all that are configured or have a price."""
-    intervals_s = {name: section.poll_interval_s for name, section in broker.settings.open_clouds.items()}
+    intervals_s = _intervals_s(broker)
     known = broker.index.count(snapshot.quotes, Wanted())
     asked = {*intervals_s, *known} if cloud is None else {cloud.lower()}
     return unread(broker.history, asked, intervals_s, broker.closed_clouds, snapshot.at_ms)

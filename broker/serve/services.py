@@ -14,7 +14,7 @@ from broker.market.index import MarketIndex
 from broker.market.overlay import Overlay
 from broker.policy.load import PolicySet
 from broker.settings import Settings
-from broker.store.history import HistoryStore
+from broker.store.history import HistoryStore, Poll
 from broker.store.state import StateStore, Tx
 from broker.wire.messages import Directive
 
@@ -58,6 +58,8 @@ class Services:
         apply_audit: Do what an audit has shown: ids, and who says so. On the loop.
         clear_report_only: Who, and why; returns the audit once it is cleared. On the loop.
         unowned: Machines that no row wants, as of the last search of each cloud.
+        poll: Read a cloud's prices now; what came of it, once they are judged. On the loop.
+        next_polls_ms: When each cloud is read next, on our clock; one that is due now is not told.
         index: Of the newest snapshot's quotes, for whoever filters them.
         overlay: In force now.
         closed_clouds: Configured ones that cannot be asked, and why.
@@ -85,6 +87,8 @@ class Services:
     apply_audit: Callable[[Collection[str], str], Awaitable[Applied]]
     clear_report_only: Callable[[str, str], Awaitable[Audit]]
     unowned: Callable[[], Audit]
+    poll: Callable[[str], Awaitable[Poll]]
+    next_polls_ms: Callable[[], Mapping[str, int]]
     index: MarketIndex = field(default_factory=MarketIndex)
     overlay: Callable[[], Overlay] = Overlay
     closed_clouds: Mapping[str, str] = field(default_factory=dict)

@@ -305,7 +305,7 @@ def test_feeds(daemon, cli):
             "10m",
             "1000",
             "7",
-            "failed 10s ago, 2 in a row, denied",
+            "failed 10s ago, 2 in a row: denied",
             "2/3",
             "0",
             "4000 prices read 1m ago",
@@ -353,3 +353,20 @@ class TestQuarantine:
         monkeypatch.setenv("BROKER_TOKEN", secret)
         assert cli("quarantine", "list")[0] == 0
         assert cli("quarantine", "confirm", OFFER.key)[0] == 4
+
+
+class TestPoll:
+    def test_a_poll_that_somebody_asks_for_tells_what_it_read(self, daemon, cli):
+        code, out, err = cli("market", "poll", "aws")
+        assert (code, out.strip().split("\t")) == (0, ["aws", "12", "3", "2s", "ok"]), err
+
+    def test_without_a_name_every_configured_cloud_is_polled(self, daemon, cli):
+        daemon.history.record_poll(Poll("gcp", daemon.clock.now_ms(), 0, True, 5))
+        assert cli("market", "poll")[0] == 0
+        assert daemon.polled == ["aws"], "gcp is not configured any more"
+
+    def test_one_that_fails_says_why_and_exits_as_a_clouds_refusal(self, daemon, cli):
+        daemon.poll_error = "aws: expired token"
+        code, out, _ = cli("market", "poll", "aws", "--json")
+        assert code == 7
+        assert json.loads(out)["items"][0]["error"] == "aws: expired token"

@@ -18,7 +18,7 @@ from broker.serve.auth import make_token
 from broker.serve.services import Health, Services
 from broker.settings import Settings
 from broker.store.access import REPORT_ONLY
-from broker.store.history import HistoryStore
+from broker.store.history import HistoryStore, Poll
 from broker.store.state import StateStore
 from broker.wire.messages import ORDER_WAIT, Directive
 from tests.clocks import CountingIds, ManualClock
@@ -42,6 +42,9 @@ class Bench:
     wakes: int = 0
     audit: Audit = field(default_factory=lambda: Audit(0, None, (Asked("aws", 1, 0), Asked("store", 2)), ()))
     applied: list = field(default_factory=list)
+    next_polls_ms: dict = field(default_factory=dict)
+    poll_error: str = ""
+    polled: list = field(default_factory=list)
 
     def token(self, role, name=None, project="default"):
         """Headers of a new token."""
@@ -145,6 +148,11 @@ def bench(tmp_path, monkeypatch, fresh_databases):
         made.applied.append((sorted(ids), by))
         return Applied(tuple(d for d in made.audit.discrepancies if d.id in ids))
 
+    async def poll(cloud):
+        made.polled.append(cloud)
+        now_ms, error = clock.now_ms(), made.poll_error
+        return Poll(cloud, now_ms - 2000, now_ms, not error, 0 if error else 12, 0 if error else 3, error)
+
     async def clear_report_only(by, reason):
         with store.write() as tx:
             tx.set_switch(REPORT_ONLY, False, by=by, reason=reason)
@@ -173,6 +181,8 @@ def bench(tmp_path, monkeypatch, fresh_databases):
         apply_audit=apply_audit,
         clear_report_only=clear_report_only,
         unowned=lambda: made.audit,
+        poll=poll,
+        next_polls_ms=lambda: made.next_polls_ms,
     )
     with TestClient(create_app(services), raise_server_exceptions=False) as client:
         made = Bench(services, client, clock, store, history)

@@ -16,6 +16,7 @@ TABLE = [
     ("GET", "/prices", None, "viewer"),
     ("GET", "/prices/history?gpu=H100", None, "viewer"),
     ("GET", "/market/polls", None, "viewer"),
+    ("POST", "/market/polls/aws", None, "operator"),
     ("GET", "/quarantine", None, "viewer"),
     ("POST", "/quarantine/confirm", {"offer": "aws/a/b/spot"}, "operator"),
     ("POST", "/quarantine/drop", {"offer": "aws/a/b/spot"}, "operator"),

@@ -295,6 +295,38 @@ def test_feeds_say_how_well_each_cloud_was_read(bench, viewer):
     assert (gcp["age_s"], gcp["configured"], gcp["history"]) == (None, False, "none")
 
 
+def test_a_feed_says_when_it_is_read_next(bench, viewer):
+    now_ms = bench.clock.now_ms()
+    bench.history.record_poll(Poll("gcp", now_ms - 90_000, 0, False, error="no key"))
+    bench.next_polls_ms["aws"] = now_ms + 30_000
+    aws, gcp = get(bench, "/market/polls", viewer).json()["items"]
+    assert (aws["next_at_ms"], gcp["next_at_ms"]) == (now_ms + 30_000, None)
+
+
+class TestPollOnDemand:
+    def poll(self, bench, cloud):
+        return bench.client.post(f"/api/v1/market/polls/{cloud}", headers=bench.token("operator"))
+
+    def test_its_outcome_is_the_answer(self, bench):
+        answer = self.poll(bench, "AWS").json()
+        assert answer == {
+            "cloud": "aws",
+            "ok": True,
+            "error": "",
+            "prices": 12,
+            "changes": 3,
+            "took_s": 2.0,
+        }
+        assert bench.polled == ["aws"]
+
+    def test_a_cloud_that_nobody_knows_or_that_cannot_be_opened_is_not_polled(self, bench):
+        assert self.poll(bench, "awz").status_code == 422
+        object.__setattr__(bench.services, "closed_clouds", {"aws": "no boto3"})
+        refused = bench.client.post("/api/v1/market/polls/aws", headers=bench.token("operator", "second"))
+        assert (refused.status_code, refused.json()["detail"]) == (409, "aws cannot be asked: no boto3")
+        assert bench.polled == []
+
+
 class TestQuarantine:
     def doubt(self, bench, price="900", offer=OFFER):
         raw = RawQuote(offer, price, "USD", None, "aws:spot_history")
