@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final
 
+from broker.core.errors import Place
 from broker.policy.conditions import CelCondition
 from broker.policy.schema import Condition, Fact, Policy
 
@@ -30,6 +31,11 @@ class Remembered:
     def place(self) -> str:
         """``policies/night.yaml:14``."""
         return self.condition.place
+
+    @property
+    def at(self) -> Place:
+        """Where it starts."""
+        return self.condition.at
 
     def evaluate(self, facts: Mapping[str, Fact]) -> bool | None:
         """The condition's own answer. It depends on the facts that it needs and on nothing else."""

@@ -51,11 +51,13 @@ class CelCondition:
         text: As the author wrote it.
         place: ``policies/night.yaml:14``.
         needs: Names of the facts in it.
+        at: Where it starts.
     """
 
     text: str
     place: str = field(compare=False)
     needs: tuple[str, ...]
+    at: Place = field(repr=False, compare=False)
     _program: Any = field(repr=False, compare=False)
 
     def evaluate(self, facts: Mapping[str, Fact]) -> bool | None:
@@ -102,7 +104,7 @@ def compile_condition(text: str, place: Place, allowed: Mapping[str, FactInfo]) 
     # engine's own word for what the line needs, whatever spaces or comments the author put in.
     blob = program.serialize()
     needs = tuple(name for name in allowed if bytes([len(name)]) + name.encode() in blob)
-    return CelCondition(text, f"{place.file}:{place.line}", needs, program)
+    return CelCondition(text, f"{place.file}:{place.line}", needs, place, program)
 
 
 def _cel_value(value: Fact | None, kind: FactType) -> object | None:

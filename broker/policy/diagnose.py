@@ -9,6 +9,7 @@ from broker.core.errors import PolicyError
 from broker.policy.extend import is_defaults
 from broker.policy.load import defaults_files, judged, policy_files, read_file
 from broker.policy.schema import Policy
+from broker.policy.suspect import warnings
 from broker.policy.ties import tie_error, ties
 
 
@@ -19,10 +20,14 @@ class Checked:
     Attributes:
         files: That were looked at; defaults among them.
         errors: In the order of the files; what two files have done together comes last.
+        warnings: What is read without a mistake and is one most likely.
+        policies: Those without a mistake.
     """
 
     files: tuple[Path, ...]
     errors: tuple[PolicyError, ...]
+    warnings: tuple[PolicyError, ...] = ()
+    policies: tuple[Policy, ...] = ()
 
     @property
     def count(self) -> str:
@@ -31,7 +36,10 @@ class Checked:
         parts = [_count(len(self.files) - defaults, "policy", "policies")]
         if defaults:
             parts.append(_count(defaults, "file of defaults", "files of defaults"))
-        return ", ".join([*parts, _count(len(self.errors), "mistake", "mistakes")])
+        parts.append(_count(len(self.errors), "mistake", "mistakes"))
+        if self.warnings:
+            parts.append(_count(len(self.warnings), "warning", "warnings"))
+        return ", ".join(parts)
 
 
 def check_file(path: Path) -> list[PolicyError]:
@@ -56,7 +64,9 @@ def check(paths: Iterable[Path]) -> Checked:
             errors.append(PolicyError(f"{path}: the name {policy.name} is taken by {first}", hint=hint))
         policies.append(policy)
     errors += [tie_error(policy, first) for first, *others in ties(policies) for policy in others]
-    return Checked(tuple(files), tuple(errors))
+    # What several policies inherit is told once.
+    doubted = {str(warning): warning for policy in policies for warning in warnings(policy)}
+    return Checked(tuple(files), tuple(errors), tuple(doubted.values()), tuple(policies))
 
 
 def _read(path: Path) -> tuple[Policy | None, list[PolicyError]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from broker.core.errors import Place as FilePlace
 from broker.core.offer import Market
 from broker.core.spec import Priority
 
@@ -24,6 +25,10 @@ class Condition(Protocol):
     @property
     def place(self) -> str:
         """``policies/night.yaml:14``."""
+
+    @property
+    def at(self) -> FilePlace:
+        """Where it starts, with the line of the file."""
 
     def evaluate(self, facts: Mapping[str, Fact]) -> bool | None:
         """True, False, or None when a fact that it needs is missing or the evaluation failed."""

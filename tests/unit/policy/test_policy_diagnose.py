@@ -46,6 +46,16 @@ def test_defaults_are_checked_with_the_folder_and_are_no_policies(tmp_path: Path
     assert checked.count == "1 policy, 2 files of defaults, 1 mistake"
 
 
+def test_warnings_are_told_once_and_are_no_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "a.defaults.yaml").write_text("migrate: {where: ['saving.fraction > 20.0']}\n")
+    for name in ("p", "q"):
+        (tmp_path / f"{name}.yaml").write_text(f"policy: {name}\nextends: a.defaults.yaml\n")
+    checked = check([tmp_path])
+    assert [str(w.place) for w in checked.warnings] == [f"{tmp_path}/a.defaults.yaml:1:20"]
+    assert checked.errors == ()
+    assert checked.count == "2 policies, 1 file of defaults, 0 mistakes, 1 warning"
+
+
 def test_policies_that_tie_are_told_after_all_else(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(f"policy: {name}\nmode: act\n")
