@@ -23,6 +23,8 @@ _NAMES = ("bright_blue", "red", "green", "magenta", "yellow", "cyan", "white", "
 _TICKS, _ROWS = 5, 3
 # Columns of the labels beside the plot, and of one below it.
 _MARGIN, _LABEL = 12, 14
+# Below an SVG.
+_SVG_LABELS = 6
 # Between two labels of time.
 _STEPS_S = (
     *(60 * m for m in (1, 5, 15, 30)),
@@ -74,14 +76,20 @@ def _shape(window_ms: int, step_s: int) -> str:
     return "%d %b" if window_ms < 300 * DAY_S * MS else "%d %b %Y"
 
 
+def _marks(since_ms: int, now_ms: int, most: int) -> tuple[int, range]:
+    """Seconds between labels of time, at most so many of them, and where they are: whole days or hours within the window."""
+    window_s = (now_ms - since_ms) / MS
+    step_s = next((step for step in _STEPS_S if window_s / step <= most), None)
+    step_s = step_s or ceil(window_s / most / DAY_S) * DAY_S
+    return step_s, range(-(-since_ms // (step_s * MS)) * step_s * MS, now_ms + 1, step_s * MS)
+
+
 def _time_axis(since_ms: int, now_ms: int, width: int) -> Iterator[str]:
     """A line with marks at whole days or hours, and one with what they are."""
-    most = max(1, width // _LABEL)
-    step_s = next((step for step in _STEPS_S if (now_ms - since_ms) / MS / step <= most), None)
-    step_s = step_s or ceil((now_ms - since_ms) / MS / most / DAY_S) * DAY_S
+    step_s, moments_ms = _marks(since_ms, now_ms, max(1, width // _LABEL))
     shape = _shape(now_ms - since_ms, step_s)
     marks, labels = ["-"] * width, [" "] * (width + _LABEL)
-    for at_ms in range(-(-since_ms // (step_s * MS)) * step_s * MS, now_ms + 1, step_s * MS):
+    for at_ms in moments_ms:
         column = (at_ms - since_ms) * (width - 1) // max(1, now_ms - since_ms)
         text = to_datetime(at_ms).strftime(shape)
         if column + len(text) <= width:
@@ -91,11 +99,33 @@ def _time_axis(since_ms: int, now_ms: int, width: int) -> Iterator[str]:
     yield f"{'UTC':>9}  " + "".join(labels).rstrip()
 
 
+class _Window:
+    """A scale of time for leather that ends where the window does; its own goes on to the next round number, in the future."""
+
+    def __init__(self, since_ms: int, now_ms: int) -> None:
+        self._first, self._last = _moment(since_ms), _moment(now_ms)
+        step_s, moments_ms = _marks(since_ms, now_ms, _SVG_LABELS)
+        self._ticks = [_moment(at_ms) for at_ms in moments_ms]
+        self._shape = _shape(now_ms - since_ms, step_s)
+
+    def contains(self, at: datetime) -> bool:
+        return self._first <= at <= self._last
+
+    def project(self, at: datetime, least: float, most: float) -> float:
+        return least + (most - least) * ((at - self._first) / (self._last - self._first))
+
+    def ticks(self) -> list[datetime]:
+        return self._ticks
+
+    def format_tick(self, at: datetime, _number: int, _count: int) -> str:
+        return at.strftime(self._shape)
+
+
 def as_svg(title: str, items: Sequence[Mapping[str, Any]], since_ms: int, now_ms: int) -> str:
     """A document of its own. There must be a point."""
     import leather
 
-    since_ms = max(since_ms, _first_ms(items, now_ms))
+    since_ms = min(max(since_ms, _first_ms(items, now_ms)), now_ms - 1)
     chart = leather.Chart(title)
     top = 1.0
     for at, item in enumerate(items):
@@ -103,10 +133,9 @@ def as_svg(title: str, items: Sequence[Mapping[str, Any]], since_ms: int, now_ms
         if curve:
             top = max(top, *(usd for _, usd in curve))
             chart.add_line(curve, name=item["key"], stroke_color=_COLOURS[at % len(_COLOURS)], width=2)
-    chart.set_x_scale(leather.Temporal(_moment(since_ms), _moment(now_ms)))
+    chart.set_x_scale(_Window(since_ms, now_ms))
     chart.set_y_scale(leather.Linear(0, top * 1.1))
-    shape = _shape(now_ms - since_ms, DAY_S if now_ms - since_ms > 3 * DAY_S * MS else HOUR_S)
-    chart.add_x_axis(name="UTC", tick_formatter=lambda at, _number, _count: at.strftime(shape))
+    chart.add_x_axis(name="UTC")
     chart.add_y_axis(name="$/GPU/h", tick_formatter=lambda usd, _number, _count: f"{usd:.2f}")
     return str(chart.to_svg(width=1000, height=560))
 
