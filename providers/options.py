@@ -1,8 +1,9 @@
 """Options of a cloud, as `[clouds.NAME]` has them, into a strict model; every mistake names its key."""
 
 import difflib
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -42,6 +43,28 @@ def _keeps_secrets(url: str) -> str:
 
 # Where a key or token is sent as it is: in clear at most to this host.
 SecretUrl = Annotated[str, AfterValidator(_keeps_secrets)]
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What options and environment tell of a cloud before anybody is called.
+
+    Attributes:
+        launches: Nodes are rented there; else prices are read and nothing more.
+        missing: What the daemon will lack, a sentence each; as this process' environment has it.
+    """
+
+    launches: bool
+    missing: tuple[str, ...] = ()
+
+
+def unset(*names: str) -> tuple[str, ...]:
+    """Of these environment variables those that are not set, as `Outline.missing` has them."""
+    return tuple(
+        f"{name} is not set in this environment; the daemon needs it"
+        for name in names
+        if not os.environ.get(name, "").strip()
+    )
 
 
 _EGRESS = tuple(price.name for price in fields(EgressPrices))

@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 from broker.core.errors import SettingsError
 from broker.core.ports import Clock, PriceSource, Provider
+from providers.options import Outline
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Cloud:
 
     Attributes:
         provider: Module with ``open_provider(options, clock, installation_id)``.
-        settings: Module with ``vendor_endpoints(options)``; imports no SDK.
+        settings: Module with ``vendor_endpoints(options)`` and ``outline(options)``; imports no SDK.
     """
 
     provider: str
@@ -68,6 +69,17 @@ def vendor_endpoints(cloud: str, options: Mapping[str, Any]) -> list[str]:
     """
     module = import_module(_cloud(cloud).settings)
     found: Callable[[Mapping[str, Any]], list[str]] = module.vendor_endpoints
+    return found(options)
+
+
+def outline(cloud: str, options: Mapping[str, Any]) -> Outline:
+    """What is known of a cloud before anybody is called.
+
+    Raises:
+        SettingsError: no such cloud, or an option is wrong.
+    """
+    module = import_module(_cloud(cloud).settings)
+    found: Callable[[Mapping[str, Any]], Outline] = module.outline
     return found(options)
 
 

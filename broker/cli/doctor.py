@@ -1,7 +1,7 @@
 """`broker doctor`: what is not well, and what to do about it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from broker.core.errors import SettingsError
 
 if TYPE_CHECKING:
     from broker.settings import Settings
+    from providers.options import Outline
 
 # Real seconds. The daemon asks clouds and store at once, and waits for none longer than half a minute.
 _DAEMON_S = 10.0
@@ -47,12 +48,33 @@ def doctor(
     else:
         show_table(
             ("", "SUBJECT", "CHECK", "FINDING"),
-            ((_MARK[ok], s, name, detail) for s, name, ok, detail in findings),
+            ((_MARK[ok], s, name, detail) for s, name, ok, detail in _first_of_each_reason(findings)),
         )
     failed = sum(ok is False for _, _, ok, _ in findings)
     say(f"{len(findings)} checks, {failed} failed")
     if failed:
         raise typer.Exit(1)
+
+
+def _first_of_each_reason(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """One broken credential fails every check of its cloud: the first says why, and one line names the others."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for subject, name, ok, detail in findings:
+        if ok is False:
+            alike.setdefault((subject, _reason(subject, detail)), []).append(name)
+    for subject, name, ok, detail in findings:
+        names = alike.get((subject, _reason(subject, detail)), []) if ok is False else []
+        if name not in names[1:]:
+            yield subject, name, ok, detail
+        elif name == names[1]:
+            others = ", ".join(other.removeprefix(f"{subject}: ") for other in names[1:])
+            yield subject, f"and {len(names) - 1} more", False, f"for the same reason: {others}"
+
+
+def _reason(subject: str, detail: str) -> str:
+    """Without what was being done: ``aws: reading the price list: Unable to locate credentials``."""
+    _doing, _, reason = detail.removeprefix(f"{subject}: ").partition(": ")
+    return reason if reason and detail.startswith(f"{subject}: ") else detail
 
 
 def _online() -> Iterator[Finding]:
@@ -97,7 +119,9 @@ def _switches(me: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _offline(config: Path | None) -> Iterator[Finding]:
+    from broker.serve.checks import NO_CLOUD
     from broker.settings import Settings
+    from providers.options import Outline
 
     try:
         settings = Settings.load(config)
@@ -106,10 +130,17 @@ def _offline(config: Path | None) -> Iterator[Finding]:
         return
     yield _file(config)
     yield from _state(settings)
-    yield from _address(settings)
+    outlines = _outlines(settings)
+    # Of a cloud that cannot be read nobody knows what it is for.
+    away = [name for name, told in outlines.items() if isinstance(told, Outline) and told.launches]
+    away = [name for name in away if name != "local"]
+    yield from _address(settings, away)
     yield from _policies(settings)
-    yield from _store(settings)
-    yield from _clouds(settings)
+    yield from _store(settings, away)
+    for name, outline in outlines.items():
+        yield from _cloud(name, outline)
+    if not outlines:
+        yield "clouds", "enabled", False, NO_CLOUD
     yield from _overlay(settings)
 
 
@@ -137,42 +168,60 @@ def _overlay(settings: "Settings") -> Iterator[Finding]:
     yield "market", "overlay", True, f"{file}, {len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
 
 
-def _clouds(settings: "Settings") -> Iterator[Finding]:
-    """One row a cloud; its options are read as the daemon reads them, and nobody is called."""
-    from broker.serve.checks import NO_CLOUD
-    from broker.settings import vendor_endpoints
+def _outlines(settings: "Settings") -> "dict[str, Outline | SettingsError]":
+    """Each cloud's options, read as the daemon reads them; nobody is called."""
+    from providers.registry import outline
 
-    if not settings.open_clouds:
-        yield "clouds", "enabled", False, NO_CLOUD
+    told: dict[str, Outline | SettingsError] = {}
     for name, section in settings.open_clouds.items():
         try:
-            vendor_endpoints(name, section.options)
+            told[name] = outline(name, section.options)
         except SettingsError as error:
-            yield "clouds", name, False, str(error)
-        else:
-            yield "clouds", name, True, "options are complete; credentials not tried"
+            told[name] = error
+    return told
+
+
+def _cloud(name: str, told: "Outline | SettingsError") -> Iterator[Finding]:
+    if isinstance(told, SettingsError):
+        yield "clouds", name, False, str(told)
+        return
+    for missing in told.missing:
+        yield "clouds", name, False, missing
+    if not told.missing:
+        only = "" if told.launches else "; prices only, nothing is launched there"
+        yield "clouds", name, True, f"options are complete, credentials not tried{only}"
 
 
 def _state(settings: "Settings") -> Iterator[Finding]:
+    from broker.store.installation import installation_of
+
     folder = settings.state_dir
     probe = folder if folder.exists() else next(parent for parent in folder.parents if parent.exists())
     writable = os.access(probe, os.W_OK)
     detail = str(folder) if writable else f"{folder} cannot be written by uid {os.getuid()}"
     yield "state", "folder", writable, detail
+    ours = installation_of(folder / "state.db")
+    yield (
+        "state",
+        "installation",
+        None if ours is None else True,
+        "none yet: `broker serve` makes it when it starts for the first time"
+        if ours is None
+        else f"{ours}: the tag of every machine of ours",
+    )
 
 
-def _address(settings: "Settings") -> Iterator[Finding]:
+def _address(settings: "Settings", away: Sequence[str]) -> Iterator[Finding]:
     from urllib.parse import urlsplit
 
     host = urlsplit(settings.server.url).hostname or ""
     loopback = host in ("localhost", "::1") or host.startswith("127.")
-    remote = [name for name in settings.open_clouds if name != "local"]
-    if loopback and remote:
+    if loopback and away:
         yield (
             "server",
             "public_url",
             None,
-            f"{settings.server.url} is this machine only: nodes of {', '.join(remote)} cannot call it unless they "
+            f"{settings.server.url} is this machine only: nodes of {', '.join(away)} cannot call it unless they "
             "run here; set public_url in [server]",
         )
     else:
@@ -191,12 +240,11 @@ def _policies(settings: "Settings") -> Iterator[Finding]:
         yield "policies", "files", bool(names), names or f"{folder} has none"
 
 
-def _store(settings: "Settings") -> Iterator[Finding]:
+def _store(settings: "Settings", away: Sequence[str]) -> Iterator[Finding]:
     store = settings.store
     if store.kind == "folder":
-        remote = [name for name in settings.open_clouds if name != "local"]
         detail = f"folder {settings.store_dir}: only nodes on this machine reach it"
-        yield "store", "kind", None if remote else True, detail
+        yield "store", "kind", None if away else True, detail
         return
     yield "store", "kind", True, f"s3 bucket {store.bucket}"
     if store.mint == "sts" and not store.role_arn:

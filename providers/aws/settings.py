@@ -1,5 +1,6 @@
 """Options of `[clouds.aws]`."""
 
+import os
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any
@@ -7,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from providers.options import ExistingFile, Options, parse_options, refuse_half
+from providers.options import ExistingFile, Options, Outline, parse_options, refuse_half, unset
 
 # Families with whole NVIDIA GPUs; fractional ones among them are dropped by their GPU count.
 DEFAULT_TYPES = ("p3*", "p4*", "p5*", "p6*", "g4dn*", "g5.*", "g6.*", "g6e.*")
@@ -87,6 +88,13 @@ def parse(options: Mapping[str, Any]) -> AwsOptions:
     parsed = parse_options(AwsOptions, "aws", options)
     refuse_half(parsed, "aws", "image_id", _LAUNCHES)
     return parsed
+
+
+def outline(options: Mapping[str, Any]) -> Outline:
+    """Launches with an image. Where boto3 finds credentials only a call tells; half a pair finds none."""
+    pair = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    half = any(map(os.environ.get, pair)) and not parse(options).profile
+    return Outline(parse(options).image_id is not None, unset(*pair) if half else ())
 
 
 def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:

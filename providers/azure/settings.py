@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints
 
 from broker.core.errors import SettingsError
-from providers.options import ExistingFile, Options, SecretUrl, parse_options
+from providers.options import ExistingFile, Options, Outline, SecretUrl, parse_options, unset
 
 RETAIL = "https://prices.azure.com"
 ARM = "https://management.azure.com"
@@ -99,6 +99,12 @@ def parse(options: Mapping[str, Any]) -> AzureOptions:
             hint="install the extra `azure`: pip install --constraint requirements.lock '.[azure]'",
         )
     return parsed
+
+
+def outline(options: Mapping[str, Any]) -> Outline:
+    """Prices only; an application needs its secret."""
+    parsed = parse(options)
+    return Outline(launches=False, missing=unset(parsed.client_secret_env) if parsed.client_id else ())
 
 
 def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:

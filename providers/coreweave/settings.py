@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from broker.core.time import parse_duration
 from providers.coreweave.price_list import read_list
-from providers.options import ExistingFile, Options, SecretUrl, parse_options
+from providers.options import ExistingFile, Options, Outline, SecretUrl, parse_options, unset
 
 ZONE = r"^[A-Z0-9][A-Z0-9-]*$"
 
@@ -89,6 +89,12 @@ def parse(options: Mapping[str, Any]) -> CoreWeaveOptions:
     if parsed.price_file is not None:
         read_list(parsed.price_file)
     return parsed
+
+
+def outline(options: Mapping[str, Any]) -> Outline:
+    """Prices only; a cluster that is asked without a kubeconfig needs a token."""
+    parsed = parse(options)
+    return Outline(launches=False, missing=unset(parsed.token_env) if parsed.api_server else ())
 
 
 def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:

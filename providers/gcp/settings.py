@@ -1,16 +1,19 @@
 """Options of `[clouds.gcp]`."""
 
+import os
 from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from providers.options import ExistingFile, Options, parse_options, refuse_half
+from providers.options import ExistingFile, Options, Outline, parse_options, refuse_half
 
 COMPUTE = "https://compute.googleapis.com"
 BILLING = "https://cloudbilling.googleapis.com"
+KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
 # Of use for launches alone.
@@ -92,6 +95,21 @@ def parse(options: Mapping[str, Any]) -> GcpOptions:
     parsed = parse_options(GcpOptions, "gcp", options)
     refuse_half(parsed, "gcp", "image", _LAUNCHES)
     return parsed
+
+
+def outline(options: Mapping[str, Any]) -> Outline:
+    """Launches with an image. Credentials may come from the machine; a file that is named must be there."""
+    parsed = parse(options)
+    missing = missing_key_file() if parsed.credentials_file is None else None
+    return Outline(parsed.image is not None, (missing,) if missing else ())
+
+
+def missing_key_file() -> str | None:
+    """What to say where the environment names a key file that is not there."""
+    named = os.environ.get(KEY_FILE)
+    if not named or Path(named).is_file():
+        return None
+    return f"{KEY_FILE} names {named}, and there is no such file"
 
 
 def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:

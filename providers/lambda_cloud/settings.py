@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from providers.options import ExistingFile, Options, SecretUrl, parse_options
+from providers.options import ExistingFile, Options, Outline, SecretUrl, parse_options, unset
 
 API = "https://cloud.lambda.ai/api/v1"
 
@@ -34,6 +34,11 @@ def parse(options: Mapping[str, Any]) -> LambdaOptions:
         SettingsError: an option is wrong; the text names the key.
     """
     return parse_options(LambdaOptions, "lambda", options)
+
+
+def outline(options: Mapping[str, Any]) -> Outline:
+    """Prices only, and none without a key."""
+    return Outline(launches=False, missing=unset(parse(options).api_key_env))
 
 
 def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:

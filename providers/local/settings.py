@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from broker.core.gpu import GPUS
-from providers.options import Options, parse_options
+from providers.options import Options, Outline, parse_options
 
 
 class LocalOptions(Options):
@@ -51,6 +51,12 @@ def parse(options: Mapping[str, Any]) -> LocalOptions:
         SettingsError: an option is wrong; the text names the key.
     """
     return parse_options(LocalOptions, "local", options)
+
+
+def outline(options: Mapping[str, Any]) -> Outline:
+    """Launches, and needs no credentials."""
+    parse(options)
+    return Outline(launches=True)
 
 
 def vendor_endpoints(options: Mapping[str, Any]) -> list[str]:

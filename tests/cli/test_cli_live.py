@@ -12,6 +12,7 @@ import pytest
 
 from broker.cli import doctor
 from broker.core.model import Alternative, Commit, Decision, DecisionKind, JobState, Progress, Reason
+from broker.core.ports import Check
 from broker.store.access import REPORT_ONLY
 from tests.unit.serve.conftest import OFFER
 
@@ -288,6 +289,29 @@ def test_pause_doctor_resume(daemon, cli):
     assert f"ok\tdaemon\tinstallation\t{daemon.store.installation_id}:" in out
     assert "1 failed" in err
     assert cli("resume")[0] == 0
+
+
+def test_doctor_tells_a_cause_once_however_many_checks_of_a_cloud_it_fails(daemon, cli):
+    lost = "Unable to locate credentials"
+    found = [
+        ("aws", Check("aws: credentials", False, f"aws: asking who we are: {lost}")),
+        ("aws", Check("aws: pricing:GetProducts", False, f"aws: reading the price list: {lost}")),
+        ("aws", Check("aws: image", None, "not looked up")),
+        ("aws", Check("aws: ec2:DescribeInstances", False, f"aws: a dry run in us-east-1: {lost}")),
+        ("aws", Check("aws: quotas", False, "aws: reading quotas: too many calls")),
+        ("gcp", Check("gcp: credentials", False, f"gcp: loading credentials: {lost}")),
+    ]
+    object.__setattr__(daemon.services, "checks", lambda: found)
+    _, out, err = cli("doctor")
+    assert [line for line in out.splitlines() if "\taws\t" in line or "\tgcp\t" in line] == [
+        f"FAIL\taws\taws: credentials\taws: asking who we are: {lost}",
+        "FAIL\taws\tand 2 more\tfor the same reason: pricing:GetProducts, ec2:DescribeInstances",
+        "?\taws\taws: image\tnot looked up",
+        "FAIL\taws\taws: quotas\taws: reading quotas: too many calls",
+        f"FAIL\tgcp\tgcp: credentials\tgcp: loading credentials: {lost}",
+    ]
+    assert "5 failed" in err
+    assert len([item for item in json.loads(cli("doctor", "--json")[1])["items"] if item["ok"] is False]) == 5
 
 
 def test_doctor_says_why_report_only_is_latched_and_where_to_read_on(daemon, cli):

@@ -4,9 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from broker.store.state import StateStore
+from tests.clocks import CountingIds, ManualClock
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
@@ -217,6 +221,63 @@ def test_doctor_offline_reads_every_cloud_as_the_daemon_does(cli, tmp_path):
     assert "FAIL\tclouds\tazure\tclouds.azure.region: unknown key hint: did you mean regions?\n" in out
     assert "FAIL\tclouds\tgcp\tclouds.gcp.credentials_file: there is no file /nowhere/key.json" in out
     assert "clouds\tlocal" not in out
+
+
+def test_doctor_offline_asks_nothing_of_nodes_where_only_prices_are_read(cli, tmp_path):
+    config = tmp_path / "broker.toml"
+    config.write_text(
+        '[clouds.aws]\nregions = ["us-east-1"]\n[clouds.gcp]\nproject = "p"\nregions = ["us-central1"]\n'
+    )
+    out = cli("doctor", "--offline")[1]
+    assert "ok\tserver\tpublic_url" in out
+    assert "ok\tstore\tkind" in out
+    assert "ok\tclouds\taws\toptions are complete, credentials not tried; prices only" in out
+    config.write_text(config.read_text() + 'image = "projects/p/global/images/i"\n')
+    out = cli("doctor", "--offline")[1]
+    assert "nodes of gcp cannot call it" in out
+    assert "?\tstore\tkind" in out
+
+
+def test_doctor_offline_names_credentials_that_are_not_set(cli, monkeypatch, tmp_path):
+    zero = "00000000-0000-0000-0000-000000000000"
+    (tmp_path / "broker.toml").write_text(
+        '[clouds.aws]\nregions = ["us-east-1"]\n[clouds.gcp]\nproject = "p"\nregions = ["us-central1"]\n[clouds.lambda]\n'
+        f'[clouds.azure]\nregions = ["eastus"]\nsubscription_id = "{zero}"\ntenant_id = "t"\nclient_id = "c"\n'
+        '[clouds.coreweave]\napi_server = "https://org1-ab12cd.k8s.us-east-04a.coreweave.com"\n'
+    )
+    for name in (
+        "AWS_SECRET_ACCESS_KEY",
+        "LAMBDA_API_KEY",
+        "AZURE_CLIENT_SECRET",
+        "COREWEAVE_API_TOKEN",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/gcp.json")
+    code, out, _ = cli("doctor", "--offline")
+    assert code == 1
+    for cloud, name in (
+        ("aws", "AWS_SECRET_ACCESS_KEY"),
+        ("lambda", "LAMBDA_API_KEY"),
+        ("azure", "AZURE_CLIENT_SECRET"),
+        ("coreweave", "COREWEAVE_API_TOKEN"),
+    ):
+        assert f"FAIL\tclouds\t{cloud}\t{name} is not set in this environment; the daemon needs it\n" in out
+        monkeypatch.setenv(name, "a-secret")
+    assert "GOOGLE_APPLICATION_CREDENTIALS names /nowhere/gcp.json, and there is no such file\n" in out
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    out = cli("doctor", "--offline")[1]
+    assert "FAIL\tclouds" not in out
+    assert "a-secret" not in out
+
+
+def test_doctor_offline_shows_the_installation_id(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    assert "?\tstate\tinstallation\tnone yet" in cli("doctor", "--offline")[1]
+    assert cli("token", "create", "--role", "operator", "--name", "olga")[0] == 0
+    with closing(StateStore.open(tmp_path / "state" / "state.db", ManualClock(), CountingIds())) as ours:
+        out = cli("doctor", "--offline")[1]
+    assert f"ok\tstate\tinstallation\t{ours.installation_id}: the tag of every machine of ours\n" in out
 
 
 def test_doctor_offline_reads_the_overlay(cli, tmp_path):
