@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli.history_files import moment
-from broker.cli.options import GPUS_MAX, whole
+from broker.cli.options import GPUS_MAX, market_word, whole
 from broker.cli.output import AsJson, ago, rate, say, show_json, show_table
 from broker.core.errors import BrokerError
 from broker.core.time import to_iso
@@ -27,7 +27,10 @@ def history(
         str, typer.Option(help="A duration back (30d), or a moment (2026-11-01T00:00:00Z).")
     ] = "30d",
     cloud: Annotated[str | None, typer.Option(help="Only this cloud.")] = None,
-    market: Annotated[str | None, typer.Option(help="owned, spot, on_demand or reserved.")] = None,
+    market: Annotated[
+        str | None,
+        typer.Option(metavar="MARKET", parser=market_word, help="owned, spot, on_demand or reserved."),
+    ] = None,
     count: Annotated[
         int | None, typer.Option(metavar="N", parser=whole("--count", 1, GPUS_MAX), help="GPUs per instance.")
     ] = None,

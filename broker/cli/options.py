@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from broker.core.errors import UsageError
+from broker.core.offer import Market
 from broker.core.whole import parse_whole
 
 # What the API takes at most: GPUs of one instance, GiB of memory.
@@ -28,3 +29,16 @@ def whole(option: str, least: int, most: int | None = None) -> Callable[[str | i
         return number
 
     return read
+
+
+def market_word(text: str) -> str:
+    """The value of ``--market``; upper and lower case, and - for _, are the same.
+
+    Raises:
+        UsageError: there is no such market.
+    """
+    word = text.lower().replace("-", "_")
+    if word not in tuple(Market):
+        *first, last = Market
+        raise UsageError(f"--market: there is no {text!r}", hint=f"write {', '.join(first)} or {last}")
+    return word

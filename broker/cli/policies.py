@@ -16,12 +16,12 @@ backtest.register(app)
 
 def register(parent: typer.Typer) -> None:
     """Add the commands."""
-    parent.add_typer(app, name="policy", help="Check policy files.")
+    parent.add_typer(app, name="policy", help="Write, check, test and back-test policy files.")
 
 
 @app.callback()
 def _policy() -> None:
-    """Check policy files."""
+    """Write, check, test and back-test policy files. None of it needs a daemon."""
 
 
 @app.command()

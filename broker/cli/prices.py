@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli import obtainability
-from broker.cli.options import GIB_MAX, whole
+from broker.cli.options import GIB_MAX, market_word, whole
 from broker.cli.output import AsJson, ago, rate, say, show_json, show_table
 from broker.core.errors import UsageError
 from broker.core.money import MICRO_PER_USD, format_usd, micro_usd
@@ -28,7 +28,10 @@ def register(app: typer.Typer) -> None:
 def prices(
     gpu: Annotated[str | None, typer.Option(help="Family (H100) or exact SKU (H100-SXM5-80GB).")] = None,
     count: Annotated[str | None, typer.Option(help="GPUs per instance: 8, 4-8 or 4+.")] = None,
-    market: Annotated[str | None, typer.Option(help="owned, spot, on_demand or reserved.")] = None,
+    market: Annotated[
+        str | None,
+        typer.Option(metavar="MARKET", parser=market_word, help="owned, spot, on_demand or reserved."),
+    ] = None,
     cloud: Annotated[str | None, typer.Option(help="aws, gcp, azure, lambda, coreweave or local.")] = None,
     region: Annotated[
         str | None,
@@ -146,9 +149,10 @@ def _dollars(text: str) -> int:
     try:
         amount_micro_usd = micro_usd(text)
     except ValueError as error:
-        raise UsageError(f"--max-usd: {error}") from None
+        raise UsageError(f"--max-usd: {error}", hint="write 40 or 2.50") from None
     if not 0 <= amount_micro_usd <= _MOST_MICRO_USD:
-        raise UsageError(f"--max-usd: {text} is not between 0 and {_MOST_MICRO_USD // MICRO_PER_USD}")
+        most_usd = _MOST_MICRO_USD // MICRO_PER_USD
+        raise UsageError(f"--max-usd: {text} is not between 0 and {most_usd:,}", hint="write 40 or 2.50")
     return amount_micro_usd
 
 

@@ -140,12 +140,27 @@ class TestPrices:
         assert err.splitlines()[0] == "no accepted quote matches: no cloud's reserved prices are read"
 
     @pytest.mark.parametrize(
-        ("option", "value"), [("--count", "8x"), ("--count", "8-4"), ("--count", "0"), ("--max-usd", "cheap")]
+        ("option", "value", "hint"),
+        [
+            ("--count", "8x", "write 8, 4-8 or 4+"),
+            ("--count", "8-4", "write 8, 4-8 or 4+"),
+            ("--count", "0", "write 8, 4-8 or 4+"),
+            ("--max-usd", "cheap", "write 40 or 2.50"),
+            ("--max-usd", "-1", "write 40 or 2.50"),
+            ("--market", "foo", "write owned, spot, on_demand or reserved"),
+        ],
     )
-    def test_a_wrong_option_is_said(self, daemon, cli, option, value):
+    def test_a_wrong_option_is_said_with_what_to_write(self, cli, option, value, hint):
         code, out, err = cli("prices", option, value)
         assert (code, out) == (2, "")
-        assert option in err
+        assert err.startswith(f"error: {option}: ")
+        assert hint in err
+
+    def test_a_market_is_understood_as_people_write_it(self, daemon, cli):
+        assert cli("prices", "--market", "Spot", "--gpu", "H100")[1].split("\t")[0] == OFFER.key
+        assert cli("history", "H100", "--market", "on-demand")[0] == 0
+        code, _, err = cli("history", "H100", "--market", "foo")
+        assert (code, err.splitlines()[0]) == (2, "error: --market: there is no 'foo'")
 
     def test_what_is_missing_is_said_beside_the_answer(self, daemon, cli):
         now_ms = daemon.clock.now_ms()
