@@ -31,7 +31,7 @@ def take_in(history: HistoryStore, raws: Iterable[RawQuote], started_at_ms: int)
     with history.alone() as kept:
         doubted = history.quarantined()
         sifted = sift(raws, started_at_ms, history.now(), pending_of(doubted))
-        changes = kept.ingest(sifted.quotes)
+        changes = kept.ingest(sifted.quotes, started_at_ms)
         entries = []
         for key, doubt in sifted.doubts.items():
             known = doubted.get(key)

@@ -64,9 +64,9 @@ class Alone:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def ingest(self, quotes: Iterable[Quote]) -> int:
-        """See `HistoryStore.ingest`."""
-        return ingest(self._connection, quotes)
+    def ingest(self, quotes: Iterable[Quote], at_ms: int) -> int:
+        """What a look that began then has found; see `broker.store.ingest.ingest`."""
+        return ingest(self._connection, quotes, at_ms)
 
     def keep_doubts(self, doubted: Iterable[Quarantined], released: Iterable[str], at_ms: int) -> None:
         """What is in doubt now, and the offers whose newest reading is believed again."""
@@ -255,7 +255,7 @@ class HistoryStore:
         with self._engines.writer.begin() as connection:
             done = _close(connection, quote.offer.key, price_text, at_ms)
             if done:
-                ingest(connection, [quote])
+                ingest(connection, [quote], at_ms)
         return done
 
     def quarantined(self) -> Mapping[str, Quarantined]:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -30,42 +30,60 @@ _shape = attrgetter(*OFFER_FIELDS)
 _HELD = ", ".join(Held._fields)
 _OFFERS = f"SELECT id, key, {', '.join(OFFER_FIELDS)} FROM offer"
 _NOW = f"SELECT offer_id, {_HELD} FROM price_now"
+# Of offers whose price now is not the last thing that their points say before a moment: that last thing.
+_LAST_SAID = f"""\
+SELECT o.id, {", ".join(f"p.{name}" for name in Held._fields)}
+FROM offer o LEFT JOIN price_now n ON n.offer_id = o.id JOIN price_point p ON p.offer_id = o.id
+    AND p.effective_at_ms = (SELECT max(effective_at_ms) FROM price_point WHERE offer_id = o.id AND effective_at_ms < :at_ms)
+WHERE o.cloud = :cloud AND (n.offer_id IS NULL OR p.effective_at_ms > n.effective_at_ms) ORDER BY p.observed_at_ms"""
 _INSERT_POINT = f"INSERT INTO price_point (offer_id, {_HELD}) VALUES (?, ?, ?, ?, ?)"
 _PUT_NOW = f"""\
 INSERT INTO price_now (offer_id, {_HELD}) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (offer_id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in Held._fields)}"""
 
 
-def ingest(connection: Connection, quotes: Iterable[Quote]) -> int:
-    """Take quotes in; returns how many were changes of price. The caller owns the transaction."""
+def ingest(connection: Connection, quotes: Iterable[Quote], at_ms: int | None = None) -> int:
+    """Take quotes in; returns how many were changes of price. The caller owns the transaction.
+
+    Args:
+        at_ms: Of a look at what holds now: its start. The newest quote of each offer then is what bills read from that
+            moment on, whatever an import has said of the time before. None for prices of any time.
+    """
     batch = sorted(quotes, key=lambda quote: (quote.effective_at_ms, quote.observed_at_ms))
     offer_ids = _offer_ids(connection, batch)
     source_ids = source_ids_of(connection, {quote.source for quote in batch})
+    newest = {offer_ids[quote.offer.key]: _held(quote, source_ids) for quote in batch}
     before = {row[0]: Held(*row[1:]) for row in fetch(connection, _NOW)}
-    now = dict(before)
+    astray: dict[int, Held] = {}
+    if at_ms is not None:
+        said_last = _last_said(connection, at_ms, {quote.offer.cloud for quote in batch})
+        astray = {offer_id: held for offer_id, held in said_last.items() if offer_id in newest}
+    now = before | astray
     late: dict[int, list[Quote]] = defaultdict(list)
     points: list[_Point] = []
     changes = 0
     for quote in batch:
-        offer_id, source_id = offer_ids[quote.offer.key], source_ids[quote.source]
+        offer_id = offer_ids[quote.offer.key]
         current = now.get(offer_id)
         if current is not None and quote.effective_at_ms < current.effective_at_ms:
             late[offer_id].append(quote)
         elif current is None or is_point(quote, current):
             changes += current is None or quote.price_micro_usd_h != current.price_micro_usd_h
-            now[offer_id] = Held(
-                quote.effective_at_ms, quote.observed_at_ms, quote.price_micro_usd_h, source_id
-            )
+            now[offer_id] = _held(quote, source_ids)
             points.append((offer_id, *now[offer_id]))
         elif quote.price_micro_usd_h == current.price_micro_usd_h:
-            seen_ms = max(current.observed_at_ms, quote.observed_at_ms)
-            now[offer_id] = Held(
-                current.effective_at_ms, seen_ms, current.price_micro_usd_h, current.source_id
-            )
+            now[offer_id] = current._replace(observed_at_ms=max(current.observed_at_ms, quote.observed_at_ms))
     for offer_id, quotes_of in late.items():
         more, late_changes = _late_points(connection, offer_id, quotes_of, source_ids)
         points += more
         changes += late_changes
+    for offer_id in astray:
+        said = newest[offer_id]
+        if now[offer_id].price_micro_usd_h != said.price_micro_usd_h:
+            now[offer_id] = said._replace(effective_at_ms=said.observed_at_ms)
+            points.append((offer_id, *now[offer_id]))
+            changes += 1
+        now[offer_id] = said._replace(effective_at_ms=now[offer_id].effective_at_ms)
     _write(connection, points, {key: value for key, value in now.items() if before.get(key) != value})
     return changes
 
@@ -79,6 +97,21 @@ def is_point(quote: Quote, held: Held) -> bool:
         return later and quote.effective_at_ms < quote.observed_at_ms
     # Of two prices for one moment that came in one poll the first one stays: a point is never rewritten.
     return later or quote.observed_at_ms > held.observed_at_ms
+
+
+def _held(quote: Quote, source_ids: Mapping[str, int]) -> Held:
+    return Held(
+        quote.effective_at_ms, quote.observed_at_ms, quote.price_micro_usd_h, source_ids[quote.source]
+    )
+
+
+def _last_said(connection: Connection, at_ms: int, clouds: Iterable[str]) -> dict[int, Held]:
+    """By offer, where it is not the price now: the last of its points of before that moment."""
+    return {
+        row[0]: Held(*row[1:])
+        for cloud in clouds
+        for row in fetch(connection, _LAST_SAID, {"at_ms": at_ms, "cloud": cloud})
+    }
 
 
 def _late_points(
@@ -95,9 +128,7 @@ def _late_points(
         if at and not is_point(quote, known[at - 1]):
             continue
         changes += not at or known[at - 1].price_micro_usd_h != quote.price_micro_usd_h
-        entry = Held(
-            quote.effective_at_ms, quote.observed_at_ms, quote.price_micro_usd_h, source_ids[quote.source]
-        )
+        entry = _held(quote, source_ids)
         insort(known, entry)
         new.append((offer_id, *entry))
     return new, changes
