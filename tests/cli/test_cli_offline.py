@@ -23,10 +23,24 @@ HEAVY = (
     "httpx",
     "cryptography",
     "ruamel",
+    "structlog",
+    "numpy",
+    "rich",
+    "plotille",
+    "leather",
 )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["jobs", "--help"], ["policy", "check", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["jobs", "--help"],
+        ["prices", "--help"],
+        ["policy", "--help"],
+        ["policy", "check", "--help"],
+    ],
+)
 def test_help_imports_nothing_heavy(arguments):
     program = (
         "import sys; from broker.cli.app import main; code = main(sys.argv[1:]); "
