@@ -30,6 +30,7 @@ from broker.cli import (
     savings,
     serve,
     shadow,
+    simulate,
     switches,
 )
 from broker.core.errors import BrokerError
@@ -63,6 +64,7 @@ def build() -> typer.Typer:
         policies,
         savings,
         shadow,
+        simulate,
         switches,
         probe,
         audit,

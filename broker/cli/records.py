@@ -6,7 +6,7 @@ taken from the loop that looks after nodes.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +51,7 @@ class Clouds:
 
     sources: Mapping[str, PriceSource]
     renting: frozenset[str]
+    _egress: dict[tuple[str, str | None], int] = field(default_factory=dict, repr=False, compare=False)
 
     def rule_of(self, cloud: str, market: Market) -> BillingRule:
         """As the daemon bills; by list for a cloud that is not configured."""
@@ -59,10 +60,13 @@ class Clouds:
 
     def egress(self, source: Offer, target: Offer | None) -> int:
         """Micro-USD a GiB."""
-        prices = self.sources.get(source.cloud)
-        if prices is None:
-            return tariffs.egress_micro_usd_per_gib(source, target)
-        return prices.egress_micro_usd_per_gib(source, target)
+        between = source.key, target.key if target else None
+        found = self._egress.get(between)
+        if found is None:
+            prices = self.sources.get(source.cloud)
+            ask = prices.egress_micro_usd_per_gib if prices else tariffs.egress_micro_usd_per_gib
+            found = self._egress[between] = ask(source, target)
+        return found
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ class Records:
         """What is taken to be so, in sentences.
 
         Args:
-            pace_ms: How often a policy was asked at most.
+            pace_ms: Polls that came closer together were passed over.
         """
         timing = self.terms.timing
         lands = f"{format_duration(timing.boot_s + timing.probe_s)} from a launch to ready, then {format_duration(timing.restore_s)}"
@@ -147,7 +151,9 @@ class Records:
             "no other job, no cap, no budget and no metrics of the job are there",
         ]
         if pace_ms >= MS:
-            told.append(f"the policy is asked every {format_duration(pace_ms / MS)} at most")
+            told.append(
+                f"of polls that came within {format_duration(pace_ms / MS)} only the first is answered"
+            )
         if looks_assumed:
             told.append(
                 f"polls before the first on record came every {format_duration(ASSUMED_PACE_S)}, and saw the same prices"

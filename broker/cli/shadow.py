@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from broker.policy.load import PolicySet
     from broker.policy.schema import Policy
 
+# A first poll that comes so soon after the moment that was asked for needs no word.
+_SOON_MS = 3600 * MS
+
 PolicyOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -93,7 +96,7 @@ def shadow(
     if as_json:
         show_json(_plain(found, told, from_ms, records.now_ms))
         return
-    if market.first_ms > market.from_ms:
+    if market.first_ms > market.from_ms + _SOON_MS:
         say(f"from {to_iso(from_ms)}: no such price is known from before")
     _show(found, steps)
     for sentence in told:

@@ -113,10 +113,11 @@ class HistoryMarket:
     """Satisfies `broker.paper.market.PaperMarket`.
 
     Attributes:
-        clouds: That have a price here.
+        offers: That have a price here.
+        clouds: Theirs.
         first_ms: When the first price was known; None when none is.
         assumed_looks: Whether some polls are not on record.
-        pace_ms: The policy is asked at most this often.
+        pace_ms: Polls that came closer together are passed over; 0 where none did.
 
     Args:
         looks: By cloud, oldest first. Before the first one, a price that was known then is taken to have been seen
@@ -154,12 +155,15 @@ class HistoryMarket:
             _Feed(tracks, looks.get(cloud, ()), from_ms, until_ms)
             for cloud, tracks in sorted(by_cloud.items())
         ]
+        self.offers = tuple(track.offer for tracks in by_cloud.values() for track in tracks)
         self.clouds = frozenset(by_cloud)
         self.first_ms = min((feed.first_ms for feed in self._feeds), default=None)
         self.assumed_looks = any(feed.assumed for feed in self._feeds)
         span_ms = until_ms - max(from_ms, until_ms if self.first_ms is None else self.first_ms)
-        self.pace_ms = max(0, span_ms) // most_asks if most_asks else 0
-        self._asks = list(_thinned(self._feeds, from_ms, self.pace_ms))
+        pace_ms = max(0, span_ms) // most_asks if most_asks else 0
+        every = sorted({at for feed in self._feeds for at in feed.known_ms if at > from_ms})
+        self._asks = list(_thinned(every, from_ms, pace_ms))
+        self.pace_ms = pace_ms if len(self._asks) <= len(every) else 0
         self._empty = {
             key: [(at_ms, at_ms + EMPTY_POOL_S * MS) for at_ms in times]
             for key, times in (doings.interrupted or {}).items()
@@ -212,6 +216,7 @@ class _Track:
     """What was known of one offer's price over time."""
 
     def __init__(self, recorded: Recorded) -> None:
+        self.offer = recorded.offer
         self._last_seen_ms = recorded.last_seen_ms
         self.known_ms: list[int] = []
         self._held: list[Quote] = []
@@ -267,10 +272,10 @@ class _Feed:
         return self._quotes[1]
 
 
-def _thinned(feeds: Iterable[_Feed], from_ms: int, pace_ms: int) -> Iterator[int]:
+def _thinned(times_ms: Iterable[int], from_ms: int, pace_ms: int) -> Iterator[int]:
     yield from_ms
     last_ms = from_ms
-    for at_ms in sorted({at for feed in feeds for at in feed.known_ms if at > from_ms}):
+    for at_ms in times_ms:
         if at_ms - last_ms >= pace_ms:
             yield at_ms
             last_ms = at_ms
