@@ -20,8 +20,10 @@ from broker.decision.subject import Spent
 _NEARLY: Final = 0.80
 _CHEAP: Final = (Market.OWNED, Market.SPOT)
 
-# A commit is fresh for this share of the interval between two: long enough for a pass to see it.
-_FRESH: Final = 0.2
+# So much of the interval between two commits may be lost by a pause, and a minute in any case: a pass has to see a fresh one,
+# however short the interval is.
+_FRESH: Final = 0.5
+_FRESH_S: Final = 60
 # A job that has missed one and a half intervals will not commit by being waited for.
 _OVERDUE: Final = 1.5
 
@@ -61,7 +63,7 @@ def checkpoint_to_pause_at(situation: Situation) -> Reason:
     """Whether a job that trains can be paused now without work being lost.
 
     One that saves when it is asked to can be at any time. Of another one, what it did since its last commit is lost,
-    so the moment after a commit is waited for; not for ever, since money is spent meanwhile.
+    so the time after a commit is waited for; not for ever, since money is spent meanwhile.
     """
     line = "a checkpoint to pause at"
     job, declared = situation.job, situation.spec.checkpoint
@@ -73,7 +75,7 @@ def checkpoint_to_pause_at(situation: Situation) -> Reason:
     assert active is not None, "what does not train is not paused"
     if job.commit is not None:
         age_s = (situation.now_ms - job.commit.at_ms) / 1000
-        waits = _FRESH * declared.every_s < age_s < _OVERDUE * declared.every_s
+        waits = max(_FRESH_S, _FRESH * declared.every_s) < age_s < _OVERDUE * declared.every_s
         told = f"the last one is {format_duration(age_s)} old"
     else:
         age_s = (situation.now_ms - (active.active_at_ms or active.state_since_ms)) / 1000

@@ -49,7 +49,7 @@ from tests.exhaustive.mischief import (
 from tests.exhaustive.objects import MemoryCheckpoints, Objects
 from tests.exhaustive.rows import Disk
 from tests.exhaustive.script import AWS_FAR, AWS_NEAR, GCP, POLICIES, PRICES, Scenario
-from tests.exhaustive.surroundings import TURN_S, Surroundings
+from tests.exhaustive.surroundings import TURN_S, Surroundings, a_dollar_each
 from tests.exhaustive.worlds import Forgetful, Names, SmallWorld, clone_world, open_world
 from tests.world_provider import WorldProvider
 
@@ -131,7 +131,7 @@ class Harness(Surroundings):
         )  # fmt: skip
         decider = Decider(
             store, self.policies, self.clock, self.ids, self.rules, Caps(), Timing(), self.snapshot,
-            lambda a, b: clouds[a.cloud].egress_micro_usd_per_gib(a, b),
+            lambda a, b: clouds[a.cloud].egress_micro_usd_per_gib(a, b), a_dollar_each,
         )  # fmt: skip
         reconciler.problems = self.problems
         collector = Collector(store, clouds, self.clock, gate, self.rules)

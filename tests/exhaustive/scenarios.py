@@ -19,6 +19,7 @@ from tests.exhaustive.script import (
     draining,
     finish,
     noticed,
+    noticed_or_draining,
     pause,
     settled,
     settled_or_lost,
@@ -66,6 +67,16 @@ def _removed(name: str, when: When, reached: When = _moved, **more: Any) -> Scen
     )
     return Scenario(f"policy removed {name}", (*_MOVE, removed, back, _FINISH), reached=reached, **more)
 
+
+def _paused_or_over(outside: Outside) -> bool:
+    waits = outside.job.state is JobState.PAUSED
+    return outside.job.state.final or (
+        waits and all(p.state is PlacementState.GONE for p in outside.placements())
+    )
+
+
+_BROKE = (Step("the money is spent", trains, _policy("broke")),)
+_MONEY = Step("money again", _paused_or_over, _policy("act"))
 
 _LIVES = (
     Scenario("place", (Step("its work is done", trains, finish),)),
@@ -180,6 +191,37 @@ _LIVES = (
         "recovering",
         Step("taken back", trains, take_back(0)),
         when=at_least(PlacementState.PROBING, Purpose.RECOVER),
+    ),
+    # a budget that is used up
+    Scenario(
+        "paused by a budget",
+        (*_BROKE, _MONEY, Step("its work is done", trains, finish)),
+        reached=lambda o: [p.purpose for p in o.placements()] == [Purpose.PLACE] * 2,
+    ),
+    Scenario(
+        "paused by a budget, does not save",
+        (*_BROKE, _MONEY, Step("its work is done", trains, finish)),
+        parts=_RUDE,
+        reached=lambda o: len(o.placements()) == 2,
+    ),
+    Scenario(
+        "lost when the money is spent",
+        (
+            Step("pause", trains, pause(True)),
+            Step("taken back", lambda _: True, take_back(0)),
+            Step("the money is spent", lambda o: o.job.state is JobState.RECOVERING, _policy("broke")),
+            Step("resume", _paused_or_over, pause(False)),
+            _MONEY,
+            Step("its work is done", trains, finish),
+        ),
+        reached=lambda o: not o.placements(Purpose.RECOVER),
+    ),
+    _cancelled("paused", *_BROKE, when=lambda o: o.job.state is JobState.PAUSED),
+    Scenario(
+        "finish while it saves for a pause",
+        (*_BROKE, Step("its work is done", noticed_or_draining, finish), _MONEY),
+        parts={Purpose.PLACE: Part(save_s=100)},
+        reached=lambda o: len(o.placements()) == 1,
     ),
     # hand-over
     Scenario(

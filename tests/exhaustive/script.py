@@ -42,10 +42,14 @@ def _policies() -> dict[str, PolicySet]:
     """Read once: a policy never changes, only which of these is in force."""
     found = {}
     with tempfile.TemporaryDirectory() as root:
-        for name in ("act", "observe", "removed"):
+        for name in ("act", "observe", "broke", "removed"):
             folder = Path(root) / name
             folder.mkdir()
-            if name != "removed":
+            if name == "broke":
+                (folder / "exhaustive.yaml").write_text(
+                    _POLICY.format(mode="act") + "budget: {run_usd: 0.50}\n"
+                )
+            elif name != "removed":
                 (folder / "exhaustive.yaml").write_text(_POLICY.format(mode=name))
             found[name] = PolicySet(folder)
             assert not found[name].errors, found[name].errors
@@ -188,6 +192,11 @@ def draining(outside: Outside) -> bool:
 def noticed(outside: Outside) -> bool:
     """The rows know that the cloud takes a placement back, or it is over."""
     return any(p.lost for p in outside.placements())
+
+
+def noticed_or_draining(outside: Outside) -> bool:
+    """A copy has been asked to stop, or its place is lost."""
+    return noticed(outside) or any(p.cut is not None or p.drained for p in outside.placements())
 
 
 def settled_or_lost(outside: Outside) -> bool:

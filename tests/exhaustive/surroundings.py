@@ -6,6 +6,7 @@ from typing import Any
 from broker.core.model import Job, Node, Placement, Segment
 from broker.core.offer import Market, MarketSnapshot, Offer, Quote
 from broker.core.ports import LaunchRequest
+from broker.jobs.budget import Tally
 from broker.market.snapshot import spot_failure_share
 from broker.migration.directives import Terms, directive
 from broker.policy.schema import Verify
@@ -18,6 +19,11 @@ from tests.exhaustive.rows import Disk, MemoryStore
 from tests.exhaustive.script import AWS_FAR, AWS_NEAR, GCP, Outside
 
 TURN_S = 20.0
+
+
+def a_dollar_each(tx: Any, _now_ms: int) -> Tally:
+    """What budgets are held against here: whatever a job does, it has cost a dollar."""
+    return Tally(run={job.id: 1_000_000 for job in tx.jobs(open_only=True)})
 
 
 class Surroundings(Outside):

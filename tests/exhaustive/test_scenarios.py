@@ -35,14 +35,8 @@ def test_the_original_is_untouched_by_its_copies() -> None:
 
 
 # Drawn, and never taken: by the time a placement can fail to start, its job is no longer queued; a job that starts
-# runs from the moment of its fence on; a node whose create is unanswered is found before it is released. No policy of
-# these lives has a budget: what pauses is in tests/unit/migration/test_pausing.py.
+# runs from the moment of its fence on; a node whose create is unanswered is found before it is released.
 UNTAKEN = {
-    "job running -> paused",
-    "job recovering -> paused",
-    "job paused -> starting",
-    "job paused -> succeeded",
-    "job paused -> cancelling",
     "job queued -> failed",
     "job starting -> recovering",
     "node unknown -> releasing",

@@ -25,6 +25,7 @@ from situations import (
 
 from broker.core.model import Decision, DecisionKind, JobState
 from broker.core.offer import Market
+from broker.core.spec import Checkpoint
 from broker.decision.plan import decide
 from broker.decision.subject import Spent, Subject
 from broker.policy.schema import Budget, Mode, Objective, Policy
@@ -160,8 +161,8 @@ class TestCheckpointToPauseAt:
         ("age_s", "kind"),
         [
             (0, DecisionKind.PAUSE),
-            (144, DecisionKind.PAUSE),
-            (145, DecisionKind.STAY),
+            (360, DecisionKind.PAUSE),
+            (361, DecisionKind.STAY),
             (1079, DecisionKind.STAY),
             (1080, DecisionKind.PAUSE),
             (9000, DecisionKind.PAUSE),
@@ -170,13 +171,22 @@ class TestCheckpointToPauseAt:
     def test_a_job_that_does_not_save_when_asked_is_paused_after_a_commit(
         self, age_s: int, kind: DecisionKind
     ) -> None:
-        """The interval is 720 s: a fifth of it is fresh, and one and a half are too long to wait."""
+        """The interval is 720 s: half of it may be lost, and one and a half are too long to wait."""
         subject = running(handles_term=False, spent=spent(run=100))
         committed = replace(commit(), at_ms=NOW - age_s * 1000)
         decision = answer(replace(subject, job=replace(subject.job, commit=committed)), bound(RUN))
         assert decision.kind is kind
         if kind is DecisionKind.STAY:
             assert "a checkpoint to pause at: the last one is" in decision.summary
+
+    def test_a_short_interval_does_not_keep_a_pause_from_ever_coming(self) -> None:
+        often = spec(checkpoint=Checkpoint("ckpt", every_s=30))
+        subject = running(handles_term=False, spent=spent(run=100), job={"spec": often})
+        committed = replace(commit(), at_ms=NOW - 20_000)  # by each pass there has been another one
+        assert (
+            answer(replace(subject, job=replace(subject.job, commit=committed)), bound(RUN)).kind
+            is DecisionKind.PAUSE
+        )
 
     def test_nothing_is_waited_for_where_no_checkpoint_can_come(self) -> None:
         bare = running(handles_term=None, spent=spent(run=100), job={"spec": spec(checkpoint=None)})
