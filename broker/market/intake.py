@@ -17,7 +17,7 @@ class Taken:
     """What became of a poll.
 
     Attributes:
-        changes: How many prices were news.
+        changes: How many prices have become others; one that is seen for the first time is none.
     """
 
     sifted: Sifted

@@ -45,6 +45,8 @@ ON CONFLICT (offer_id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for 
 def ingest(connection: Connection, quotes: Iterable[Quote], at_ms: int | None = None) -> int:
     """Take quotes in; returns how many were changes of price. The caller owns the transaction.
 
+    An offer that is seen for the first time has a price, and no change of one.
+
     Args:
         at_ms: Of a look at what holds now: its start. The newest quote of each offer then is what bills read from that
             moment on, whatever an import has said of the time before. None for prices of any time.
@@ -68,7 +70,8 @@ def ingest(connection: Connection, quotes: Iterable[Quote], at_ms: int | None = 
         if current is not None and quote.effective_at_ms < current.effective_at_ms:
             late[offer_id].append(quote)
         elif current is None or is_point(quote, current):
-            changes += current is None or quote.price_micro_usd_h != current.price_micro_usd_h
+            known = current or before.get(offer_id)
+            changes += known is not None and quote.price_micro_usd_h != known.price_micro_usd_h
             now[offer_id] = _held(quote, source_ids)
             points.append((offer_id, *now[offer_id]))
         elif quote.price_micro_usd_h == current.price_micro_usd_h:

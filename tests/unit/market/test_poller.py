@@ -23,7 +23,9 @@ async def test_a_poll_is_kept_with_its_row(history: HistoryStore) -> None:
     one = poller(history, Prices("aws", two()), polled=lambda: woken.append(1))
     assert one.ages_s() == {"aws": None}
     poll = await one.poll_now("aws")
-    assert (poll.ok, poll.offers, poll.changes, poll.error) == (True, 2, 2, "")
+    assert (poll.ok, poll.offers, poll.changes, poll.error) == (True, 2, 0, ""), (
+        "first sightings are no changes"
+    )
     assert history.polls() == [poll]
     assert history.now()[SPOT.key].price_micro_usd_h == 2_500_000
     assert history.now()[SPOT.key].observed_at_ms == poll.started_at_ms

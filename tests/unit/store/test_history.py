@@ -29,7 +29,7 @@ def as_of(history: HistoryStore, at_min: int) -> int | None:
 
 
 def test_only_changes_are_points_and_seeing_one_again_makes_it_younger(history: HistoryStore):
-    assert history.ingest([quote(1, 10)]) == 1
+    assert history.ingest([quote(1, 10)]) == 0, "a price that is seen for the first time is no change of it"
     assert history.ingest([quote(1, 10, observed_min=5)]) == 0
     assert history.ingest([quote(6, 10)]) == 0
     assert history.now() == {OFFER.key: quote(1, 10, observed_min=6)}
@@ -87,8 +87,9 @@ def test_a_correction_stands_beside_what_it_corrects(history: HistoryStore):
 
 
 def test_two_prices_for_one_moment_in_one_poll_are_one_point(history: HistoryStore):
-    assert history.ingest([quote(1, 10, source="a"), quote(1, 11, source="b")]) == 1
+    assert history.ingest([quote(1, 10, source="a"), quote(1, 11, source="b")]) == 0
     assert history.now()[OFFER.key] == quote(1, 10, source="a")
+    assert len(history.points(OFFER.key, 0, 99 * MINUTE)) == 1
 
 
 def test_an_offer_may_change_its_shape(history: HistoryStore):
