@@ -93,8 +93,19 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # Their request lines say nothing that our events do not, at one line a beat and node.
-    for chatty in ("uvicorn.access", "httpx", "httpcore", "botocore", "urllib3", "apscheduler"):
+    for chatty in (
+        "uvicorn.access",
+        "httpx",
+        "httpcore",
+        "botocore",
+        "urllib3",
+        "apscheduler",
+        "azure",
+        "msal",
+    ):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # Each token that is not given it warns of, and our events say so too.
+    logging.getLogger("azure.identity").setLevel(logging.ERROR)
     for theirs in ("uvicorn", "uvicorn.error"):
         logging.getLogger(theirs).handlers.clear()
     structlog.configure(

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 _USUAL = ("on_demand", "spot_else_on_demand", "eager", "uniform_progress")
 _SHOCK = re.compile(r"(?P<factor>\d{1,3}(?:\.\d{1,6})?)@(?P<hour>\d{1,4}(?:\.\d{1,6})?)")
-_NO_NUMPY = "a back-test needs numpy: install gpu-capacity-broker[backtest]"
+_NO_NUMPY = (
+    "a back-test needs numpy: in the checkout, pip install --constraint requirements.lock '.[backtest]'"
+)
 
 
 def register(group: typer.Typer) -> None:

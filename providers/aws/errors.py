@@ -21,6 +21,7 @@ from broker.core.errors import (
     Throttled,
     UnknownOutcome,
 )
+from providers.no_answer import no_answer
 
 # Codes: EC2 API reference "Error codes"; the capacity set is the one that AWS ParallelCluster fails over on.
 # InsufficientInstanceCapacity comes as HTTP 500: the code must be looked at before the status.
@@ -83,6 +84,10 @@ _NO_CREDENTIALS = (
     boto.SSOError,
     boto.NoAuthTokenError,
 )
+_CREDENTIALS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN too where they are for a time) in the daemon's "
+    "environment, name a profile in clouds.aws.profile, or run on an instance with a role"
+)
 # Raised before a byte of the request has left: no route, no listener, no TLS.
 _NOT_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
 
@@ -100,9 +105,9 @@ def translated(doing: str, *, creating: bool = False) -> Iterator[None]:
     except boto.ClientError as error:
         raise from_reply(error, doing, creating=creating) from error
     except _NO_CREDENTIALS as error:
-        raise Denied(f"aws: {doing}: {error}; see `aws sts get-caller-identity`") from error
+        raise Denied(f"aws: {doing}: {error}; {_CREDENTIALS}") from error
     except _NOT_SENT as error:
-        raise ProviderDown(f"aws: {doing}: {error}") from error
+        raise ProviderDown(f"aws: {doing}: {no_answer(error)}") from error
     except (boto.ParamValidationError, boto.NoRegionError, boto.UnknownServiceError) as error:
         raise Invalid(f"aws: {doing}: {error}") from error
     except boto.SSLError as error:

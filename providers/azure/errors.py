@@ -13,6 +13,7 @@ from azure.core import exceptions as azure
 
 from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, Throttled
 from providers.bounded_get import Reply
+from providers.no_answer import no_answer
 
 # Codes as the resource manager and Resource Graph send them.
 _THROTTLED = {
@@ -50,7 +51,7 @@ def translated(doing: str, host: str) -> Iterator[None]:
     except azure.HttpResponseError as error:
         raise from_reply(error, doing) from error
     except azure.AzureError as error:
-        raise ProviderDown(f"azure: {doing}: no answer from {host}: {_first_line(error)}") from error
+        raise ProviderDown(f"azure: {doing}: {no_answer(error, host)}") from error
     except ValueError as error:
         raise ProviderDown(f"azure: {doing}: unreadable reply from {host}: {_first_line(error)}") from error
 
@@ -61,8 +62,7 @@ def translated_http(doing: str, host: str) -> Iterator[None]:
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        what = _first_line(error) or type(error).__name__
-        raise ProviderDown(f"azure: {doing}: no answer from {host}: {what}") from error
+        raise ProviderDown(f"azure: {doing}: {no_answer(error, host)}") from error
 
 
 def from_reply(error: Any, doing: str) -> ProviderError:
@@ -116,7 +116,7 @@ def _refused(error: Any, doing: str) -> ProviderError:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError | azure.ServiceRequestError | azure.ServiceResponseError):
-            return ProviderDown(f"azure: {doing}: no access token: {_first_line(error)}")
+            return ProviderDown(f"azure: {doing}: no access token: {no_answer(error)}")
         cause = cause.__cause__ or cause.__context__
     return Denied(
         f"azure: {doing}: {_first_line(error)}; check tenant_id, client_id and the secret's date in the app "

@@ -15,12 +15,16 @@ from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, Set
 from broker.textfile import check_ordinary
 from providers.coreweave.node_pools import NodePool, pool_of
 from providers.coreweave.settings import CoreWeaveOptions, zone_of
+from providers.no_answer import no_answer
+from providers.strict_json import loads
 
 GROUP, VERSION, PLURAL = "compute.coreweave.com", "v1alpha1", "nodepools"
 
 _PAGE = 100
 _MOST_PAGES = 50
 _SHOWN = 300
+# As the page about CoreWeave makes the first one.
+_NEW_TOKEN = "make a new one with `kubectl create token gpu-broker --namespace gpu-broker --duration 2160h`"
 
 
 class Cluster:
@@ -83,6 +87,11 @@ class Cluster:
     def _zone(self, api: Any) -> str | None:
         return self._options.cluster_zone or zone_of(api.configuration.host)
 
+    def _credentials(self) -> str:
+        if self._options.kubeconfig:
+            return f"what the kubeconfig {self._options.kubeconfig} logs in with"
+        return f"the token of {self._options.token_env}"
+
     @contextmanager
     def _opened(self, doing: str) -> Iterator[Any]:
         options = self._options
@@ -90,7 +99,7 @@ class Cluster:
         settings.retries = (
             False  # before the client is made: its pool of connections keeps what it finds then
         )
-        with _translated(doing):
+        with _translated(doing, self._credentials()):
             for file in (options.kubeconfig, options.ca_file):
                 if file is not None:  # read anew each time, and it may have become a pipe
                     check_ordinary(file, SettingsError)
@@ -121,27 +130,33 @@ def _token(name: str) -> str:
 
 
 @contextmanager
-def _translated(doing: str) -> Iterator[None]:
-    """Turn what the client raises inside into a `ProviderError`."""
+def _translated(doing: str, credentials: str) -> Iterator[None]:
+    """Turn what the client raises inside into a `ProviderError`.
+
+    Args:
+        credentials: What they are called, for the text of a refusal.
+    """
     text = f"coreweave: {doing}"
     try:
         yield
     except client.ApiException as error:
-        raise _refusal(error, text) from error
+        raise _refusal(error, text, credentials) from error
     except SettingsError as error:
         raise Invalid(f"{text}: {error}") from error
     except config.ConfigException as error:
         raise Denied(f"{text}: the kubeconfig is of no use: {error}") from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise ProviderDown(f"{text}: {error!s:.{_SHOWN}}") from error
+        raise ProviderDown(f"{text}: {no_answer(error)}") from error
     except ValueError as error:  # not what the client's models allow
         raise ProviderDown(f"{text}: unreadable reply: {error!s:.{_SHOWN}}") from error
 
 
-def _refusal(error: Any, text: str) -> ProviderError:
+def _refusal(error: Any, text: str, credentials: str) -> ProviderError:
     status = int(error.status or 0)
-    text = f"{text}: HTTP {status} {error.reason or ''}: {error.body or ''}"[:_SHOWN].rstrip(": ")
-    if status in (401, 403):
+    if status == 401:
+        return Denied(f"{text}: {credentials} is refused (wrong or expired): {_NEW_TOKEN}")
+    text = f"{text}: HTTP {status} {error.reason or ''}: {_said(error.body)}"[:_SHOWN].rstrip(": ")
+    if status == 403:
         return Denied(text)
     if status == 404:
         return Invalid(f"{text}; is this a CKS cluster? It has no {PLURAL}.{GROUP}")
@@ -150,6 +165,16 @@ def _refusal(error: Any, text: str) -> ProviderError:
     if status in (0, 408, 410) or status >= 500:
         return ProviderDown(text)
     return Invalid(text)
+
+
+def _said(body: Any) -> str:
+    """A refusal of Kubernetes is a document with a sentence in it; of anybody else it is what it is."""
+    try:
+        document = loads(body or b"")
+    except ValueError:
+        document = None
+    told = document.get("message") if isinstance(document, dict) else None
+    return str(told) if told else str(body or "")
 
 
 def _retry_after_s(headers: Any) -> float | None:

@@ -210,7 +210,7 @@ def _cluster(options: CoreWeaveOptions) -> Cluster:
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"clouds.coreweave: asking a cluster needs {error.name}, which is not installed",
-            hint="install the extra: gpu-capacity-broker[coreweave]",
+            hint="install the extra `coreweave`: pip install --constraint requirements.lock '.[coreweave]'",
         ) from error
     return cast(Cluster, module.Cluster(options))
 

@@ -23,6 +23,8 @@ from broker.core.errors import (
     Throttled,
     UnknownOutcome,
 )
+from providers.gcp.settings import KEY_FILE, missing_key_file
+from providers.no_answer import no_answer
 
 _CAPACITY = {
     "ZONE_RESOURCE_POOL_EXHAUSTED": "zone",
@@ -65,22 +67,20 @@ def translated(doing: str, *, creating: bool = False) -> Iterator[None]:
     except api.GoogleAPICallError as error:
         raise from_reply(error, doing, creating=creating) from error
     except auth.TransportError as error:
-        raise ProviderDown(f"gcp: {doing}: no access token: {error}") from error
+        raise ProviderDown(f"gcp: {doing}: no access token: {no_answer(error)}") from error
     except auth.RefreshError as error:
-        kind = ProviderDown if getattr(error, "retryable", False) else Denied
-        raise kind(f"gcp: {doing}: no access token: {error}") from error
+        if getattr(error, "retryable", False):
+            raise ProviderDown(f"gcp: {doing}: no access token: {no_answer(error)}") from error
+        raise Denied(f"gcp: {doing}: no access token: {error}") from error
     except auth.DefaultCredentialsError as error:
-        what = str(error).partition(". ")[0].rstrip(".")
-        raise Denied(
-            f"gcp: {doing}: {what}; set GOOGLE_APPLICATION_CREDENTIALS, or run "
-            "`gcloud auth application-default login`"
-        ) from error
+        raise Denied(f"gcp: {doing}: {_without_credentials(error)}") from error
     except auth.GoogleAuthError as error:
         raise Denied(f"gcp: {doing}: {error}") from error
     except http.RequestException as error:
+        text = f"gcp: {doing}: {no_answer(error)}"
         if _was_not_sent(error):
-            raise ProviderDown(f"gcp: {doing}: {error}") from error
-        raise no_reply(f"gcp: {doing}: {error}", creating) from error
+            raise ProviderDown(text) from error
+        raise no_reply(text, creating) from error
     except (api.RetryError, ParseError, ValueError) as error:
         raise no_reply(f"gcp: {doing}: unreadable reply: {error}", creating) from error
 
@@ -133,6 +133,16 @@ def classify(refusals: Sequence[Refusal], text: str) -> ProviderError | None:
 def no_reply(text: str, creating: bool) -> ProviderError:
     """The request may have arrived."""
     return UnknownOutcome(text) if creating else ProviderDown(text)
+
+
+def _without_credentials(error: Exception) -> str:
+    if missing := missing_key_file():
+        return missing
+    what = str(error).partition(". ")[0].rstrip(".")
+    return (
+        f"{what}; name the key of a service account in clouds.gcp.credentials_file or in {KEY_FILE}; on a machine of "
+        "Google Cloud its own service account will do, on your own `gcloud auth application-default login`"
+    )
 
 
 def _was_not_sent(error: http.RequestException) -> bool:

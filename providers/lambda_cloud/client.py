@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from broker.core.errors import Denied, SettingsError
 from broker.textfile import check_ordinary
@@ -66,7 +67,7 @@ class Client:
         """
         headers = {"Authorization": f"Bearer {self.key()}", "Accept": "application/json"}
         options = self._options
-        with self._pace.turn(), translated(doing):
+        with self._pace.turn(), translated(doing, urlsplit(options.endpoint).netloc):
             trusted: ssl.SSLContext | bool = True
             if options.ca_file is not None:
                 check_ordinary(

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, SettingsError, Throttled
+from providers.no_answer import no_answer
 from providers.strict_json import loads
 
 # Those that reading can meet, of the API's document 1.8.3. Codes with the prefix ``provider/`` come from upstream.
@@ -19,16 +20,17 @@ _SHOWN = 200
 
 
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
+def translated(doing: str, host: str) -> Iterator[None]:
     """Turn whatever httpx raises inside into a `ProviderError`.
 
     Args:
         doing: For the text: ``reading instance types``.
+        host: Who is asked.
     """
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ProviderDown(f"lambda: {doing}: {str(error) or type(error).__name__}") from error
+        raise ProviderDown(f"lambda: {doing}: {no_answer(error, host)}") from error
     except SettingsError as error:
         raise Invalid(f"lambda: {doing}: {error}") from error
     except ssl.SSLError as error:

@@ -107,7 +107,7 @@ def test_a_list_that_expires_again_and_again_is_a_cluster_that_is_down(cloud: Co
 @pytest.mark.parametrize(
     ("kind", "error", "words"),
     [
-        (FaultKind.EXPIRED, Denied, "HTTP 401"),
+        (FaultKind.EXPIRED, Denied, "the token of COREWEAVE_API_TOKEN is refused"),
         (FaultKind.DENIED, Denied, "HTTP 403"),
         (FaultKind.HTTP_500, ProviderDown, "HTTP 500"),
         (FaultKind.DOWN, ProviderDown, "listing node pools"),

@@ -33,4 +33,6 @@ def test_check_with_a_token_that_is_refused(cloud: CoreWeave, monkeypatch: pytes
     monkeypatch.setenv("COREWEAVE_API_TOKEN", "another")
     last = cloud.source.check()[-1]
     assert (last.name, last.ok) == ("coreweave: cluster", False)
-    assert "HTTP 401" in last.detail
+    assert "the token of COREWEAVE_API_TOKEN is refused (wrong or expired)" in last.detail
+    assert "`kubectl create token gpu-broker --namespace gpu-broker" in last.detail
+    assert "{" not in last.detail, "no document of Kubernetes"

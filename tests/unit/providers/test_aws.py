@@ -126,6 +126,17 @@ def test_every_refusal_of_a_create_has_its_error(
         assert caught.value.scope == scope
 
 
+def test_missing_credentials_name_the_ways_to_give_them() -> None:
+    with pytest.raises(Denied) as caught, translated("asking who we are"):
+        raise boto.NoCredentialsError
+    for way in (
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "clouds.aws.profile",
+        "an instance with a role",
+    ):
+        assert way in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("error", "creating", "kind"),
     [

@@ -368,4 +368,4 @@ def test_who_asks_no_cluster_needs_no_kubernetes_client() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "asking a cluster needs kubernetes" in done.stdout
-    assert "gpu-capacity-broker[coreweave]" in done.stdout
+    assert "requirements.lock '.[coreweave]'" in done.stdout

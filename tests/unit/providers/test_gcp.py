@@ -209,13 +209,21 @@ def test_every_failure_of_a_create_has_its_error(
         assert caught.value.scope == scope
 
 
-def test_missing_credentials_name_the_way_out() -> None:
+def test_missing_credentials_name_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     said = "Your default credentials were not found. To set up Application Default Credentials, see https://x"
     with pytest.raises(Denied) as caught, translated("listing"):
         raise auth.DefaultCredentialsError(said)
     assert str(caught.value) == (
-        "gcp: listing: Your default credentials were not found; set GOOGLE_APPLICATION_CREDENTIALS, or run "
-        "`gcloud auth application-default login`"
+        "gcp: listing: Your default credentials were not found; name the key of a service account in "
+        "clouds.gcp.credentials_file or in GOOGLE_APPLICATION_CREDENTIALS; on a machine of Google Cloud its own service "
+        "account will do, on your own `gcloud auth application-default login`"
+    )
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/gcp.json")
+    with pytest.raises(Denied) as caught, translated("listing"):
+        raise auth.DefaultCredentialsError("File /nowhere/gcp.json was not found.")
+    assert str(caught.value) == (
+        "gcp: listing: GOOGLE_APPLICATION_CREDENTIALS names /nowhere/gcp.json, and there is no such file"
     )
 
 

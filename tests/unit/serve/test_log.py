@@ -103,6 +103,17 @@ def test_what_is_no_secret_stays(lines):
     assert line["timestamp"].endswith("Z")
 
 
+def test_requests_of_the_vendors_clients_are_no_lines(lines):
+    for name in (
+        "azure.core.pipeline.policies.http_logging_policy",
+        "azure.identity._internal",
+        "msal.token",
+    ):
+        logging.getLogger(name).info("Request URL: 'https://login' Request headers: ...")
+    logging.getLogger("azure.identity._internal.decorators").warning("get_token failed: HTTPSConnection(...)")
+    assert lines.getvalue() == ""
+
+
 def test_console_lines_are_redacted_too():
     stream = io.StringIO()
     handlers = logging.getLogger().handlers[:]
