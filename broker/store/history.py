@@ -14,7 +14,6 @@ from pathlib import Path
 from sqlalchemy import Connection, delete, insert, select, update
 
 from broker.core.availability import Availability, Signal
-from broker.core.gpu import GPUS
 from broker.core.offer import Market, Quote, RawQuote
 from broker.store.curves import Curve, Known, curve, known_offers, points
 from broker.store.doubts import Quarantined, keep, open_doubts
@@ -24,7 +23,7 @@ from broker.store.fetch import fetch
 from broker.store.ingest import ingest
 from broker.store.kept import Kept
 from broker.store.migrate import migrate
-from broker.store.offers import HeldOffers
+from broker.store.now import HeldPrices
 from broker.store.prices import HINT, POLL, QUARANTINE
 from broker.store.prune import Pruned, prune
 
@@ -79,7 +78,7 @@ class HistoryStore:
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
         self._kept = Kept(engines.reader)
-        self._offers = HeldOffers()
+        self._prices = HeldPrices()
 
     @classmethod
     def open(cls, path: Path) -> "HistoryStore":
@@ -118,24 +117,13 @@ class HistoryStore:
             yield Alone(connection)
 
     def now(self) -> Mapping[str, Quote]:
-        """The price now of every offer, by offer key, whatever its age. The same mapping until something is written."""
+        """The price now of every offer, by offer key, whatever its age. The same mapping until a price is written."""
         return self._kept.get("now", self._now)
 
     def _now(self) -> Mapping[str, Quote]:
         # One transaction: offers, sources and prices as of one moment.
         with self._engines.reader.begin() as connection:
-            offers = self._offers.read(connection)
-            sources = dict(fetch(connection, "SELECT id, name FROM source"))
-            rows = fetch(connection, _PRICES_NOW)
-        found = {}
-        for offer_id, price_micro_usd_h, effective_at_ms, observed_at_ms, source_id in rows:
-            offer = offers[offer_id]
-            if offer.gpu not in GPUS:
-                continue  # a name that an earlier release had for it; the next poll brings it by its own
-            found[offer.key] = Quote(
-                offer, price_micro_usd_h, effective_at_ms, observed_at_ms, sources[source_id]
-            )
-        return found
+            return self._prices.read(connection)
 
     def points(self, offer_key: str, from_ms: int, to_ms: int) -> list[Quote]:
         """Points of one offer with ``from_ms <= effective_at < to_ms``, and the last one before them, in order.
@@ -273,6 +261,4 @@ def _close(connection: Connection, offer_key: str, price_text: str, at_ms: int) 
     return bool(connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=at_ms)).rowcount)
 
 
-# Asked in every pass.
-_PRICES_NOW = "SELECT offer_id, price_micro_usd_h, effective_at_ms, observed_at_ms, source_id FROM price_now"
 _HINTS = "SELECT offer_key, signal, low, high, observed_at_ms, source FROM hint ORDER BY offer_key, signal"

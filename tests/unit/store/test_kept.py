@@ -9,11 +9,11 @@ from tests.unit.store.test_history import quote
 
 def test_the_same_mapping_until_something_is_written(history: HistoryStore):
     history.ingest([quote(1, 10)])
-    before = history.now()
-    assert history.now() is before
-    history.record_poll(Poll("aws", 1, 2, True))
-    assert history.now() is not before
-    assert history.now() == before
+    before = history.quarantined()
+    assert history.quarantined() is before
+    history.record_poll(Poll("aws", 60_001, 60_002, True))
+    assert history.quarantined() is not before
+    assert history.quarantined() == before
 
 
 def test_what_another_connection_writes_is_seen_at_once(history: HistoryStore, tmp_path: Path):
