@@ -19,6 +19,7 @@ from broker.core.time import format_duration
 IDS = frozenset({"JOB", "NODE", "OFFER", "SUBJECT", "CLOUD'S ID"})
 # Characters between two columns; of the longest word that is never folded; lines that a folded cell takes, about.
 _GAP, _WORD, _LINES = 3, 24, 6
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print what the API says, as JSON.")]
 
@@ -36,10 +37,18 @@ def show_json(document: Any) -> None:
         print(json.dumps(document, separators=(",", ":")))
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str = "nothing") -> None:
+def show_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    empty: str = "nothing",
+    spare: Sequence[str] = (),
+) -> None:
     """Rows under `columns`; when there are none, `empty` is said, in a pipe, too: on stderr it is in nobody's way.
 
     On a terminal a column that says nothing in any row is left out; in a pipe every column has its place.
+
+    Args:
+        spare: Columns that a terminal does without, the first one first, before a cell of any other is folded.
     """
     lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if not lines:
@@ -50,15 +59,18 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: 
         for line in lines:
             print("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line))
         return
-    told = [number for number in range(len(columns)) if any(line[number] for line in lines)]
-    columns = [columns[number] for number in told]
-    lines = [[line[number] for number in told] for line in lines]
+    told = [name for at, name in enumerate(columns) if any(line[at] for line in lines)]
+    columns, lines = _only(told, columns, lines)
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
+    for name in spare:
+        widest = [max(map(len, cells)) for cells in zip(columns, *lines, strict=True)]
+        if sum(widest) + _GAP * len(columns) > console.width:
+            columns, lines = _only([other for other in columns if other != name], columns, lines)
     least = [_least_width(cells[0], cells) for cells in zip(columns, *lines, strict=True)]
     if console.width < sum(least) + _GAP * len(columns):
         _show_blocks(columns, lines, console.width)
@@ -71,6 +83,14 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: 
     for line in lines:
         table.add_row(*(Text(cell) for cell in line))
     console.print(table)
+
+
+def _only(
+    names: Sequence[str], columns: Sequence[str], lines: Sequence[Sequence[str]]
+) -> tuple[Sequence[str], list[list[str]]]:
+    """These of the columns."""
+    at = [columns.index(name) for name in names]
+    return names, [[line[number] for number in at] for line in lines]
 
 
 def _least_width(name: str, cells: Sequence[str]) -> int:
@@ -92,16 +112,18 @@ def _widths(least: Sequence[int], widest: Sequence[int], room: int) -> list[int]
 
 
 def _show_blocks(columns: Sequence[str], lines: Iterable[Sequence[str]], width: int) -> None:
-    """For a terminal too narrow for a table: the ids of a row on a line, and below it what else is known."""
+    """For a terminal too narrow for a table: the ids of a row, and behind and below them what else is known."""
     for line in lines:
         cells = [(name, cell) for name, cell in zip(columns, line, strict=True) if cell]
-        print("  ".join(cell for name, cell in cells if name in IDS))
-        rest = "; ".join(f"{name.lower()} {cell}".strip() for name, cell in cells if name not in IDS)
-        indent = " " * 4
+        ids = "  ".join(cell for name, cell in cells if name in IDS)
+        rest = [f"{name.lower()} {cell}".strip() for name, cell in cells if name not in IDS]
+        # What is short stays on one line with its name.
+        kept = (part.replace(" ", _NO_BREAK) if len(part) < _WORD else part for part in rest)
+        text = "  ".join(filter(None, (ids, "; ".join(kept))))
         for part in textwrap.wrap(
-            rest, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+            text, width, subsequent_indent=" " * 4, break_on_hyphens=False, break_long_words=False
         ):
-            print(part)
+            print(part.replace(_NO_BREAK, " "))
 
 
 def show_line(row: Sequence[object]) -> None:

@@ -78,6 +78,7 @@ def prices(
 ) -> None:
     """The market now: accepted quotes with age, source, and what the cloud says about obtaining them, cheapest per GPU first.
 
+    OFFER is cloud, zone, machine and market. A narrow terminal leaves out SOURCE, REGION and LINK; a pipe and --json have them.
     AGE counts from the poll that last saw a price; `30s, list 71d` is read from a list of that age. With --per-flop, `~` marks
     an estimated speed. OBTAIN is the cloud's own word: AWS `score 8/10`, GCP `70 %` that a request succeeds and `preempted 25 %` of those
     that stopped, Azure `evicted 5–10 %/h`, Lambda and CoreWeave `listed` or `none listed`. LIST is the cloud's price where
@@ -113,6 +114,7 @@ def prices(
     show_table(
         tuple(_columns(per_flop)),
         (tuple(_cells(item, now_ms, per_flop)) for item in items),
+        spare=("SOURCE", "REGION", "LINK"),
         empty=f"no accepted quote matches: {'; '.join(answer['why_none'])}"
         if answer["why_none"]
         else "no accepted quote matches; `broker market` tells when each cloud was last read",
