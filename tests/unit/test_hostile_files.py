@@ -1,9 +1,10 @@
-"""Policies and job files that were written to hurt: read or refused in under a second, in little memory."""
+"""Policies, tests of policies and job files that were written to hurt: read or refused in under a second, in little memory."""
 
 import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from broker.core.errors import PolicyError, SpecError
 from broker.jobs.spec import MAX_BYTES as JOB_BYTES
 from broker.jobs.spec import load_job, parse_job
+from broker.paper.testing.read import read_cases
 from broker.policy.load import MAX_BYTES as POLICY_BYTES
 from broker.policy.load import mistakes, read_file
 
@@ -61,8 +63,24 @@ JOBS = {
 }
 
 
+CASE = 'policy: p.yaml\ncases:\n  - name: c\n    prices: {aws/use1-az6/p5.48xlarge/spot: "%s"}\n    expect: [{at: 0s, decision: place}]\n'
+CASES = {
+    "changes without end": CASE % ("32.0x1m 61.0x1m " * 2500),
+    "a change after many years": CASE % "32.0x99999999999h 61.0",
+    "a price of many digits": CASE % ("9" * 3000 + "x1h"),
+    "a price beyond all": CASE % "1e999999999999x1h",
+    "cases without end": CASE + '  - {name: c, prices: {a: "1.0"}, expect: []}\n' * 1500,
+}
+
+
 def told(text: str, kind: str) -> list[str]:
     """What a person reads of it; whatever it raises but a mistake of its writer fails the test."""
+    if kind == "test":
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "p.test.yaml"
+            path.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+            (path.parent / "p.yaml").write_text("policy: p\n")
+            return [str(error) for error in read_cases(path)[1]]
     if kind == "policy":
         errors = mistakes(text, "hostile.yaml")
         assert all(error.place for error in errors)
@@ -91,6 +109,7 @@ def measure() -> dict[str, object]:
         f"policy: {name}": spent(name, text[:POLICY_BYTES], "policy") for name, text in POLICIES.items()
     }
     seconds |= {f"job: {name}": spent(name, text[:JOB_BYTES], "job") for name, text in JOBS.items()}
+    seconds |= {f"test: {name}": spent(name, text, "test") for name, text in CASES.items()}
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
     return {"seconds": seconds, "grown_mib": grown_kib / 1024}
 
@@ -149,3 +168,14 @@ def test_any_text_is_a_job_or_a_mistake_for_a_person(text: str, start: str) -> N
 )
 def test_any_text_is_a_policy_or_mistakes_for_a_person(text: str, start: str) -> None:
     assert all(message.replace("\n", "").isprintable() for message in told(start + text, "policy"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    ANY_TEXT,
+    st.sampled_from(
+        ["", "policy: p.yaml\n", CASE % "1.0", "policy: p.yaml\ncases:\n  - {name: c, prices: {a: "]
+    ),
+)
+def test_any_text_is_a_test_of_a_policy_or_mistakes_for_a_person(text: str, start: str) -> None:
+    assert all(message.replace("\n", "").isprintable() for message in told(start + text, "test"))
