@@ -5,7 +5,7 @@ taken from the loop that looks after nodes.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ from broker.store.state import Tx
 from providers import tariffs
 
 # Answers of one run: a policy is asked once in a while where polls come faster than that.
-_MOST_ASKS: Final = 10_000
+_MOST_ASKS: Final = 4_000
 _MOST_LAUNCHES: Final = 100_000
 
 
@@ -162,8 +162,8 @@ class Records:
 
 
 @contextmanager
-def opened(config: Path | None) -> Iterator[tuple[Settings, Clock, Records, Tx]]:
-    """A daemon's records within the block, as of one moment.
+def opened(config: Path | None) -> Iterator[tuple[Settings, Records, Tx | None]]:
+    """A daemon's records within the block, as of one moment; without its rows where no daemon has run here.
 
     Raises:
         NotFound, BrokerError: see `broker.store.recorded`.
@@ -175,30 +175,31 @@ def opened(config: Path | None) -> Iterator[tuple[Settings, Clock, Records, Tx]]
     settings = Settings.load(config)
     clock = SystemClock(settings.clock.rate, settings.clock.anchor_ms)
     overlay = OverlayFile(settings.market.overlay).overlay
-    folder = settings.state_dir
+    state = settings.state_dir / "state.db"
     with (
-        PriceRecord.open(folder / "history.db") as prices,
-        reading_state(folder / "state.db", clock) as tx,
+        PriceRecord.open(settings.state_dir / "history.db") as prices,
+        reading_state(state, clock) if state.is_file() else nullcontext() as tx,
     ):
         clouds = _clouds(settings, clock)
-        yield settings, clock, records_of(prices, tx, clock.now_ms(), overlay, clouds, settings), tx
+        yield settings, records_of(prices, tx, clock.now_ms(), overlay, clouds, settings), tx
 
 
 def records_of(
-    prices: PriceRecord, tx: Tx, now_ms: int, overlay: Overlay, clouds: Clouds, settings: Settings
+    prices: PriceRecord, tx: Tx | None, now_ms: int, overlay: Overlay, clouds: Clouds, settings: Settings
 ) -> Records:
     """What can be known of a daemon's past as of now."""
     given = settings.timing
     timing, landings = measured_timing(
-        tx.placements(), given.boot_estimate_s, given.probe_estimate_s, given.restore_estimate_s
+        tx.placements() if tx else (), given.boot_estimate_s, given.probe_estimate_s, given.restore_estimate_s
     )
     launches = [
         (launch.at_ms, launch.ok)
-        for launch in tx.launches(0)[-_MOST_LAUNCHES:]
+        for launch in (tx.launches(0)[-_MOST_LAUNCHES:] if tx else ())
         if launch.market is Market.SPOT
     ]
     terms = Terms(timing=timing, rule_of=clouds.rule_of, egress=clouds.egress)
-    return Records(prices, now_ms, overlay, clouds, terms, landings, tx.segments(), launches)
+    segments = tx.segments() if tx else ()
+    return Records(prices, now_ms, overlay, clouds, terms, landings, segments, launches)
 
 
 def _clouds(settings: Settings, clock: Clock) -> Clouds:

@@ -9,6 +9,7 @@ import typer
 from broker.cli.history_files import moment
 from broker.cli.output import AsJson, rate, say, show_json, show_table
 from broker.cli.serve import ConfigOption
+from broker.core.errors import NotFound
 from broker.core.time import to_iso
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ def savings(
     from broker.cli.records import opened
     from broker.policy.load import PolicySet
 
-    with opened(config) as (settings, _, records, tx):
+    with opened(config) as (settings, records, tx):
+        if tx is None:
+            raise NotFound(f"no state.db in {settings.state_dir}: no daemon has run here")
         since_ms = moment(since, records.now_ms)
         policies = PolicySet(settings.policies.dir).policies
         found = account(records, tx, policies, since_ms)

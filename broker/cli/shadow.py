@@ -79,7 +79,7 @@ def shadow(
 
     spec, _ = load_job(file)
     plan = Plan(spec, duration(work, "--work"), round(checkpoint_gib * 2**30), saves_on_request)
-    with opened(config) as (settings, _, records, _):
+    with opened(config) as (settings, records, _):
         policies = chosen(PolicySet(settings.policies.dir), plan, policy or ())
         played = list(ways(policies))
         all_of = [way.policy for way in played]

@@ -82,7 +82,7 @@ def simulate(
 
     spec, _ = load_job(file)
     plan = Plan(spec, duration(work, "--work"), round(checkpoint_gib * 2**30), saves_on_request)
-    with opened(config) as (settings, _, records, _):
+    with opened(config) as (settings, records, _):
         policies = chosen(PolicySet(settings.policies.dir), plan, policy or ())
         played = [way for way in ways(policies) if not way.name.endswith(", staying")]
         market = records.market(spec, [way.policy for way in played], moment(since, records.now_ms))
@@ -135,8 +135,8 @@ def _words(planned: "Study", landings: int) -> list[str]:
 
 def _show(found: "Sequence[Forecast]") -> None:
     columns = (
-        "POLICY", "COST P10", "P50", "P90", "HOURS P10", "P50", "P90", "INTERRUPTED P10", "P50", "P90", "MOVES P50",
-        "UNFINISHED", "LATE",
+        "POLICY", "$ P10", "$ P50", "$ P90", "HOURS P10", "HOURS P50", "HOURS P90", "LOST P10", "LOST P50", "LOST P90",
+        "MOVES", "UNFINISHED", "LATE",
     )  # fmt: skip
     rows = [
         (
