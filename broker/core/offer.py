@@ -84,8 +84,12 @@ class Quote:
     source: str
 
     def age_s(self, now_ms: int) -> float:
-        """Seconds since we last saw it."""
-        return max(0, now_ms - self.observed_at_ms) / 1000
+        """Seconds since we last saw it.
+
+        What lies ahead of the clock was dated by one that was ahead. It is as old as it is far away, so that it is not
+        taken for fresh until that day comes.
+        """
+        return abs(now_ms - self.observed_at_ms) / 1000
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ class MarketSnapshot:
         return any(
             hint.signal is Signal.LISTED
             and hint.high == 0
-            and self.at_ms - hint.observed_at_ms <= LISTED_FOR_S * MS
+            and abs(self.at_ms - hint.observed_at_ms) <= LISTED_FOR_S * MS
             for hint in self.hints.get(offer.key, ())
         )
 

@@ -42,7 +42,8 @@ def take_in(history: HistoryStore, raws: Iterable[RawQuote], started_at_ms: int)
             if is_news:
                 log.warning("quote.quarantined", offer=key, price=doubt.raw.price_text, reason=doubt.reason)
             # Some hundred offers have GPUs that we do not know, in every poll: once told is enough.
-            if is_news or doubt.wait is not None:
+            was_ahead = known is not None and known.last_seen_ms > started_at_ms
+            if is_news or was_ahead or doubt.wait is not None:
                 entries.append(doubt.row(started_at_ms))
         if entries or sifted.released:
             kept.keep_doubts(entries, sifted.released, started_at_ms)

@@ -127,7 +127,7 @@ def sift(
     # On-demand first: what spot is compared with may have come back to the right meter in this very poll.
     for key in sorted(by_offer, key=_is_spot):
         *older, newest = _in_order(by_offer[key], observed_at_ms)
-        before = last.get(key)
+        before = _as_of(observed_at_ms, last.get(key))
         quotes += _history(older, newest, observed_at_ms, before)
         waiting = pending.get(key)
         verdict = _contested(newest, older) or judge(
@@ -243,6 +243,13 @@ def _contested(newest: RawQuote, older: Sequence[RawQuote]) -> Doubt | None:
         if raw.effective_at_ms == newest.effective_at_ms and price_of(raw) != price_of(newest):
             return Doubt(newest, f"two prices at once: {raw.price_text} and {newest.price_text}")
     return None
+
+
+def _as_of(at_ms: int, before: Quote | None) -> Quote | None:
+    """A price that a clock which was ahead has dated holds as of now."""
+    if before is None or before.observed_at_ms <= at_ms:
+        return before
+    return replace(before, effective_at_ms=min(before.effective_at_ms, at_ms), observed_at_ms=at_ms)
 
 
 def _since_ms(pending: Pending | None, price_micro_usd_h: int, observed_at_ms: int) -> int:

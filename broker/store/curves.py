@@ -15,7 +15,7 @@ from broker.store.fetch import fetch
 from broker.store.ingest import OFFER_FIELDS
 
 _OFFER = ", ".join(f"o.{name}" for name in OFFER_FIELDS)
-# The last point, and no row of `price_now`: an offer that only an import knows has none.
+# The last point where there is no row of `price_now`: an offer that only an import knows has none.
 _LAST = "SELECT price_micro_usd_h FROM price_point WHERE offer_id = o.id ORDER BY effective_at_ms DESC, observed_at_ms DESC LIMIT 1"
 _POINT = "p.price_micro_usd_h, p.effective_at_ms, p.observed_at_ms, s.name"
 _POINTS = f"SELECT {_POINT} FROM price_point p JOIN source s ON s.id = p.source_id WHERE p.offer_id = :id"
@@ -82,7 +82,7 @@ def known_offers(
             values[column] = str(value) if isinstance(value, Market) else value
     rows = fetch(
         connection,
-        f"SELECT o.id, ({_LAST}), n.observed_at_ms, {_OFFER} FROM offer o LEFT JOIN price_now n ON n.offer_id = o.id "
+        f"SELECT o.id, coalesce(n.price_micro_usd_h, ({_LAST})), n.observed_at_ms, {_OFFER} FROM offer o LEFT JOIN price_now n ON n.offer_id = o.id "
         f"WHERE {' AND '.join(where)}",
         values,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from broker.core.gpu import GPUS
 from broker.core.offer import Offer, RawQuote
@@ -107,6 +107,8 @@ _AGAIN = (
     .values(
         times_seen=bindparam("seen"),
         last_seen_ms=bindparam("last"),
+        # A first look that lies ahead of the last one was dated by a clock that was ahead.
+        first_seen_ms=func.min(_ROW.first_seen_ms, bindparam("last")),
         held_ms=bindparam("held"),
         needed_ms=bindparam("needed"),
     )

@@ -6,8 +6,8 @@ from sqlalchemy import Connection
 
 from broker.store.fetch import fetch
 
-# With `max()` in it, SQLite takes the bare columns from the row of the maximum: https://sqlite.org/lang_select.html#bareagg
-_WHOLE = "SELECT cloud, started_at_ms, offers, max(started_at_ms) FROM poll WHERE kind = 'prices' AND ok GROUP BY cloud"
+# The newest is the one written last: the clock may have been set. With `max()` in it, SQLite takes the bare columns from the row of the maximum: https://sqlite.org/lang_select.html#bareagg
+_WHOLE = "SELECT cloud, started_at_ms, offers, max(id) FROM poll WHERE kind = 'prices' AND ok GROUP BY cloud"
 _SINCE = """\
 SELECT cloud, sum(started_at_ms >= :since_ms), sum(started_at_ms >= :since_ms AND NOT ok),
        sum(CASE WHEN started_at_ms >= :since_ms THEN changes ELSE 0 END)

@@ -153,15 +153,17 @@ class HistoryStore:
     # -- polls ----------------------------------------------------------------------------------------------------------
 
     def record_poll(self, poll: Poll) -> None:
-        """Keep that we looked."""
+        """Keep that we looked. What a clock that was ahead has dated ages from now on, whatever this look has found."""
         with self._engines.writer.begin() as connection:
+            at_ms = max(poll.started_at_ms, poll.ended_at_ms)
+            connection.exec_driver_sql(_SEEN_BY_NOW, (at_ms, at_ms, poll.cloud))
             connection.execute(insert(POLL).values(**asdict(poll) | {"ok": int(poll.ok)}))
 
     def polls(
         self, cloud: str | None = None, limit: int = 100, kind: PollKind = PollKind.PRICES
     ) -> list[Poll]:
-        """Polls of one kind, newest first."""
-        newest = select(POLL).order_by(POLL.c.started_at_ms.desc(), POLL.c.id.desc())
+        """Polls of one kind, the one written last first: the clock may have been set."""
+        newest = select(POLL).order_by(POLL.c.id.desc())
         query = newest.where(POLL.c.kind == kind).limit(limit)
         if cloud is not None:
             query = query.where(POLL.c.cloud == cloud)
@@ -243,6 +245,8 @@ class HistoryStore:
         with self._engines.writer.begin() as connection:
             done = _close(connection, quote.offer.key, price_text, at_ms)
             if done:
+                began_ms, seen_ms = min(quote.effective_at_ms, at_ms), min(quote.observed_at_ms, at_ms)
+                quote = replace(quote, effective_at_ms=began_ms, observed_at_ms=seen_ms)
                 ingest(connection, [quote], at_ms)
         return done
 
@@ -261,4 +265,7 @@ def _close(connection: Connection, offer_key: str, price_text: str, at_ms: int) 
     return bool(connection.execute(update(QUARANTINE).where(*mine).values(released_at_ms=at_ms)).rowcount)
 
 
+_SEEN_BY_NOW = """\
+UPDATE price_now SET observed_at_ms = ?
+WHERE observed_at_ms > ? AND offer_id IN (SELECT id FROM offer WHERE cloud = ?)"""
 _HINTS = "SELECT offer_key, signal, low, high, observed_at_ms, source FROM hint ORDER BY offer_key, signal"

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -35,7 +35,8 @@ _LAST_SAID = f"""\
 SELECT o.id, {", ".join(f"p.{name}" for name in Held._fields)}
 FROM offer o LEFT JOIN price_now n ON n.offer_id = o.id JOIN price_point p ON p.offer_id = o.id
     AND p.effective_at_ms = (SELECT max(effective_at_ms) FROM price_point WHERE offer_id = o.id AND effective_at_ms < :at_ms)
-WHERE o.cloud = :cloud AND (n.offer_id IS NULL OR p.effective_at_ms > n.effective_at_ms) ORDER BY p.observed_at_ms"""
+WHERE o.cloud = :cloud AND (
+    n.offer_id IS NULL OR p.effective_at_ms > n.effective_at_ms OR n.effective_at_ms > :at_ms) ORDER BY p.observed_at_ms"""
 _INSERT_POINT = f"INSERT INTO price_point (offer_id, {_HELD}) VALUES (?, ?, ?, ?, ?)"
 _PUT_NOW = f"""\
 INSERT INTO price_now (offer_id, {_HELD}) VALUES (?, ?, ?, ?, ?)
@@ -56,11 +57,10 @@ def ingest(connection: Connection, quotes: Iterable[Quote], at_ms: int | None = 
     source_ids = source_ids_of(connection, {quote.source for quote in batch})
     newest = {offer_ids[quote.offer.key]: _held(quote, source_ids) for quote in batch}
     before = {row[0]: Held(*row[1:]) for row in fetch(connection, _NOW)}
-    astray: dict[int, Held] = {}
+    now = dict(before)
+    astray: set[int] = set()
     if at_ms is not None:
-        said_last = _last_said(connection, at_ms, {quote.offer.cloud for quote in batch})
-        astray = {offer_id: held for offer_id, held in said_last.items() if offer_id in newest}
-    now = before | astray
+        astray = _set_right(connection, now, at_ms, newest, {quote.offer.cloud for quote in batch})
     late: dict[int, list[Quote]] = defaultdict(list)
     points: list[_Point] = []
     changes = 0
@@ -108,13 +108,27 @@ def _held(quote: Quote, source_ids: Mapping[str, int]) -> Held:
     )
 
 
-def _last_said(connection: Connection, at_ms: int, clouds: Iterable[str]) -> dict[int, Held]:
-    """By offer, where it is not the price now: the last of its points of before that moment."""
-    return {
+def _set_right(
+    connection: Connection, now: dict[int, Held], at_ms: int, seen: Collection[int], clouds: Iterable[str]
+) -> set[int]:
+    """Have `now` say what points say as of that moment, where it does not; returns the offers, of `seen` alone.
+
+    What is dated later was written by a clock that was ahead. It stays on record, for it may be this one that is behind.
+    """
+    ahead = [offer_id for offer_id, held in now.items() if held.observed_at_ms > at_ms]
+    for offer_id in ahead:
+        if now[offer_id].effective_at_ms > at_ms and offer_id in seen:
+            del now[offer_id]
+        else:
+            now[offer_id] = now[offer_id]._replace(observed_at_ms=at_ms)
+    said = {
         row[0]: Held(*row[1:])
         for cloud in clouds
         for row in fetch(connection, _LAST_SAID, {"at_ms": at_ms, "cloud": cloud})
+        if row[0] in seen
     }
+    now.update(said)
+    return set(said)
 
 
 def _late_points(

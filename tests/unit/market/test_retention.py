@@ -94,7 +94,7 @@ def test_polls_go_but_the_last_of_each_kind_and_that_the_past_was_read(empty, st
 def test_closed_doubts_go_and_open_ones_stay(empty, state, clock):
     long_ago = clock.now_ms() - 500 * DAY
     empty.quarantine(raw("0"), long_ago, "zero")
-    empty.release(SPOT.key, long_ago)
+    empty.release(SPOT.key, "0", long_ago)
     empty.quarantine(raw("0", ON_DEMAND), long_ago, "zero")
     assert retention(empty, state, clock).once().doubts == 1
     assert list(empty.quarantined()) == [ON_DEMAND.key]

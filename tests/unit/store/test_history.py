@@ -132,7 +132,7 @@ def test_polls_of_several_threads(history: HistoryStore):
 
 def test_polls_newest_first(history: HistoryStore):
     good, bad = Poll("aws", 1, 2, True, 10, 3), Poll("aws", 5, 6, False, error="page 2: throttled")
-    for poll in (good, bad, Poll("gcp", 3, 4, True)):
+    for poll in (good, Poll("gcp", 3, 4, True), bad):
         history.record_poll(poll)
     assert history.polls("aws") == [bad, good]
     assert [poll.cloud for poll in history.polls(limit=2)] == ["aws", "gcp"]
