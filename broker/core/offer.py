@@ -7,7 +7,7 @@ from functools import cached_property
 
 from broker.core.availability import Availability, Signal
 from broker.core.gpu import GPUS, GpuModel
-from broker.core.time import MINUTE_S, MS
+from broker.core.time import MINUTE_S, age_s
 
 
 class Market(StrEnum):
@@ -84,12 +84,8 @@ class Quote:
     source: str
 
     def age_s(self, now_ms: int) -> float:
-        """Seconds since we last saw it.
-
-        What lies ahead of the clock was dated by one that was ahead. It is as old as it is far away, so that it is not
-        taken for fresh until that day comes.
-        """
-        return abs(now_ms - self.observed_at_ms) / 1000
+        """Seconds since we last saw it."""
+        return age_s(self.observed_at_ms, now_ms)
 
 
 @dataclass(frozen=True)
@@ -162,7 +158,7 @@ class MarketSnapshot:
         return any(
             hint.signal is Signal.LISTED
             and hint.high == 0
-            and abs(self.at_ms - hint.observed_at_ms) <= LISTED_FOR_S * MS
+            and age_s(hint.observed_at_ms, self.at_ms) <= LISTED_FOR_S
             for hint in self.hints.get(offer.key, ())
         )
 

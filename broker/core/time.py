@@ -49,6 +49,13 @@ def format_duration(seconds: float) -> str:
     return sign + ("".join(parts[:2]) or "0s")
 
 
+def age_s(then_ms: int, now_ms: int) -> float:
+    """Seconds since then. What lies ahead of the clock was dated by one that was ahead: it is as old as it is far away, so
+    that it is not taken for fresh until that day comes.
+    """
+    return abs(now_ms - then_ms) / MS
+
+
 def from_iso(text: str) -> int:
     """RFC 3339 to milliseconds. A time without a zone is refused: guessing UTC has cost people money.
 

@@ -80,7 +80,8 @@ class Beside:
         if not any(poll.ok for poll in self._history.polls(cloud, kind=PollKind.HISTORY)):
             return longest_ms
         whole = [poll.started_at_ms for poll in self._history.polls(cloud, limit=1000) if poll.ok]
-        return max([longest_ms, *whole[1:2]])
+        # One that lies ahead of the clock was dated by a clock that was ahead.
+        return max([longest_ms, *(at_ms for at_ms in whole[1:2] if at_ms <= self._clock.now_ms())])
 
     async def _look(
         self,

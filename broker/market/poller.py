@@ -16,7 +16,7 @@ import structlog
 from broker.core.errors import Conflict, DiskFull, NotFound, ProviderError, Throttled
 from broker.core.offer import RawQuote
 from broker.core.ports import Clock, PriceSource
-from broker.core.time import MS
+from broker.core.time import MS, age_s
 from broker.market.beside import Beside
 from broker.market.intake import take_in
 from broker.market.reader import Reader, Reading
@@ -179,7 +179,7 @@ class Poller:
         """Seconds since each cloud's prices were last read in full; None where they never were."""
         now_ms = self._clock.now_ms()
         return {
-            name: None if cloud.whole_at_ms is None else (now_ms - cloud.whole_at_ms) / MS
+            name: None if cloud.whole_at_ms is None else age_s(cloud.whole_at_ms, now_ms)
             for name, cloud in self._clouds.items()
         }
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from broker.core.ports import Check
-from broker.core.time import MS, format_duration
+from broker.core.time import age_s, format_duration
 from broker.serve.unread import is_late
 from broker.store.doubts import Quarantined, is_gpu_known
 from broker.store.history import HistoryStore, Poll, PollKind
@@ -35,20 +35,20 @@ def _prices(polls: list[Poll], interval_s: int, doubted: list[Quarantined], now_
     why = f"; the last poll failed: {failing[0].error}" if failing else ""
     if whole is None:
         return Check("prices", False if failing else None, f"never read{why or ' yet'}")
-    age_s = max(0, now_ms - whole.started_at_ms) / MS
-    detail = f"{whole.offers} prices, {format_duration(age_s)} old"
+    seconds = age_s(whole.started_at_ms, now_ms)
+    detail = f"{whole.offers} prices, {format_duration(seconds)} old"
     unknown = sum(not is_gpu_known(entry) for entry in doubted)
     if len(doubted) > unknown:
         detail += f", {len(doubted) - unknown} of them in quarantine"
     if unknown:
         detail += f", {unknown} of GPUs not known here"
-    if is_late(age_s, interval_s):
+    if is_late(seconds, interval_s):
         return Check("prices", False, f"{detail}; due every {format_duration(interval_s)}{why}")
     return Check("prices", True, f"{detail}{why}")
 
 
 def _hints(poll: Poll, now_ms: int) -> Check:
-    age = format_duration(max(0, now_ms - poll.started_at_ms) / MS)
+    age = format_duration(age_s(poll.started_at_ms, now_ms))
     if poll.ok:
         return Check("availability", True, f"{poll.offers} hints, {age} old")
     if poll.offers:

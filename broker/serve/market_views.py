@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.core.offer import Market, Offer
-from broker.core.time import DAY_S, MS
+from broker.core.time import DAY_S, MS, age_s
 from broker.serve.unread import is_late
 from broker.store.curves import Curve, Known
 from broker.store.doubts import is_gpu_known
@@ -178,16 +178,16 @@ def feed_views(
         newest = polls[0] if polls else Poll(cloud, 0, 0, False)
         day = days.get(cloud, Polled())
         past = next(iter(history.polls(cloud, limit=1, kind=PollKind.HISTORY)), None)
-        age_s = None if day.whole_at_ms is None else max(0, now_ms - day.whole_at_ms) / MS
+        whole_s = None if day.whole_at_ms is None else age_s(day.whole_at_ms, now_ms)
         interval_s = intervals_s.get(cloud)
         views.append(
             FeedView(
                 cloud=cloud,
                 configured=interval_s is not None,
                 prices_only=cloud in prices_only,
-                age_s=age_s,
+                age_s=whole_s,
                 interval_s=interval_s,
-                late=is_late(age_s, interval_s),
+                late=is_late(whole_s, interval_s),
                 next_at_ms=next_polls_ms.get(cloud),
                 last_at_ms=newest.started_at_ms if polls else None,
                 ok=newest.ok if polls else None,

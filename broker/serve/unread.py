@@ -104,4 +104,4 @@ def _failed(history: HistoryStore, cloud: str) -> tuple[int, int | None]:
 
 
 def _age_s(at_ms: int, now_ms: int) -> float:
-    return max(0, now_ms - at_ms) / MS
+    return abs(now_ms - at_ms) / MS

@@ -48,6 +48,12 @@ def test_readings_of_gpus_that_nobody_knows_are_counted_apart(history: HistorySt
     ]
 
 
+def test_a_poll_dated_ahead_of_the_clock_is_never_fresh(history: HistoryStore) -> None:
+    ahead, *_ = checks(history, poll(-28 * 86_400), poll(100, ok=False, error="503"))
+    assert ahead.ok is False
+    assert ahead.detail.startswith("120 prices, 28d old")
+
+
 def test_one_failed_poll_is_told_and_is_no_failure(history: HistoryStore) -> None:
     assert checks(history, poll(400), poll(100, ok=False, error="503")) == [
         Check("prices", True, "120 prices, 6m40s old; the last poll failed: 503")
