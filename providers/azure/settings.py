@@ -1,12 +1,13 @@
 """Options of `[clouds.azure]`."""
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field
 
 from broker.core.errors import SettingsError
 from providers.options import ExistingFile, Options, Outline, SecretUrl, parse_options, unset
@@ -31,8 +32,19 @@ def _endpoint(url: str) -> str:
 
 
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
-# Lower case, as armRegionName has it: the list compares with case, and what it does not know has no rows.
-Region = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{2,40}$")]
+
+
+def _region(name: str) -> str:
+    # As armRegionName has it: the list compares with case, and what it does not know has no rows.
+    if not _REGION.fullmatch(name):
+        meant = re.sub(r"[^a-z0-9]", "", name.lower())
+        meant = meant if _REGION.fullmatch(meant) else "eastus"
+        raise ValueError(f"{name[:60]!r} is no region of Azure; lower case, no dashes: {meant}")
+    return name
+
+
+_REGION = re.compile(r"[a-z][a-z0-9]{2,40}")
+Region = Annotated[str, AfterValidator(_region)]
 
 
 class AzureOptions(Options):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 
+from providers.aws.checks import _READS, _SCORES, _right
 from providers.coreweave.cluster import GROUP, PLURAL
 from tests.docs.pages import ROOT
 
@@ -50,14 +51,19 @@ _AWS_CALL = re.compile(
 )
 
 
-def source(cloud: str) -> str:
-    """All of a provider."""
-    return "\n".join(file.read_text() for file in sorted((ROOT / "providers" / cloud).glob("*.py")))
+# What a cloud of which only prices are read does not run: launches and what looks after them, and their checks.
+_LAUNCHES = {"aws": {"provider.py", "checks.py"}, "gcp": {"provider.py", "checks.py"}}
 
 
-def aws_actions() -> Iterator[str]:
+def source(cloud: str, without: Collection[str] = ()) -> str:
+    """All of a provider but these files."""
+    files = sorted((ROOT / "providers" / cloud).glob("*.py"))
+    return "\n".join(file.read_text() for file in files if file.name not in without)
+
+
+def aws_actions(code: str) -> Iterator[str]:
     """Of the calls in the code."""
-    for paginated, called in _AWS_CALL.findall(source("aws")):
+    for paginated, called in _AWS_CALL.findall(code):
         method = paginated or called
         yield f"{_AWS_SERVICE.get(method, 'ec2')}:{method.title().replace('_', '')}"
 
@@ -73,12 +79,26 @@ def test_aws() -> None:
     for statement in policy["Statement"]:
         actions = statement["Action"]
         granted += [actions] if isinstance(actions, str) else actions
-    assert sorted(granted) == sorted({*aws_actions(), "ec2:CreateTags"})
+    assert sorted(granted) == sorted({*aws_actions(source("aws")), "ec2:CreateTags"})
     conditions = {str(s["Action"]): s.get("Condition") for s in policy["Statement"]}
     assert "aws:ResourceTag/broker:installation" in str(conditions["ec2:TerminateInstances"]), (
         "only what is ours"
     )
     assert "RunInstances" in str(conditions["ec2:CreateTags"]), "only with a launch"
+
+
+def test_aws_prices() -> None:
+    (statement,) = json.loads((EXAMPLES / "aws-prices-policy.json").read_text())["Statement"]
+    assert sorted(statement["Action"]) == sorted(set(aws_actions(source("aws", _LAUNCHES["aws"]))))
+    # Doctor asks for each by a dry run, and must ask for no other where nothing is launched.
+    asked = {_right(call).removeprefix("aws: ") for call in _READS | _SCORES}
+    assert asked | {"pricing:GetProducts"} == set(statement["Action"])
+
+
+def test_gcp_prices() -> None:
+    calls = set(re.findall(r"_clients\.([a-z_]+\.[a-z_]+)\(", source("gcp", _LAUNCHES["gcp"])))
+    (role,) = documents(EXAMPLES / "gcp-prices-role.yaml")
+    assert sorted(role["includedPermissions"]) == sorted(right for call in calls for right in GCP[call])
 
 
 def test_gcp() -> None:
@@ -112,7 +132,15 @@ def test_coreweave() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["aws-policy.json", "azure-role.json", "coreweave-role.yaml", "gcp-role.yaml"]
+    "name",
+    [
+        "aws-policy.json",
+        "aws-prices-policy.json",
+        "azure-role.json",
+        "coreweave-role.yaml",
+        "gcp-prices-role.yaml",
+        "gcp-role.yaml",
+    ],
 )
 def test_a_page_says_how_to_grant_them(name: str) -> None:
     page = ROOT / "docs" / "how-to" / f"connect-{name.partition('-')[0]}.md"
