@@ -22,6 +22,7 @@ from broker.paper.history import (
     Charges,
     Doings,
     HistoryMarket,
+    InSight,
     Recorded,
     could_take,
     interruptions,
@@ -37,6 +38,8 @@ from providers import tariffs
 
 # Answers of one run: a policy is asked once in a while where polls come faster than that.
 _MOST_ASKS: Final = 4_000
+# Offers that are weighed at a time, of each market and speed.
+IN_SIGHT: Final = 10
 _MOST_LAUNCHES: Final = 100_000
 
 
@@ -107,7 +110,9 @@ class Records:
             only_clouds: None takes every cloud.
             but_job: Its own id; what became of its nodes is played, and not told.
         """
-        allowed, had = could_take(spec, policies), {offer.key for offer in also}
+        told = tuple(policies)
+        allowed, had = could_take(spec, told), {offer.key for offer in also}
+        lines = any(policy.candidates.where for policy in told)  # which may refuse the cheapest
 
         def wanted(offer: Offer) -> bool:
             if offer.key in had:
@@ -124,6 +129,7 @@ class Records:
             looks,
             from_ms,
             self.now_ms,
+            in_sight=None if lines else InSight(spec, IN_SIGHT),
             most_asks=_MOST_ASKS,
             charges=Charges(self.overlay.bill, self.overlay.over),
             doings=Doings(
@@ -150,6 +156,10 @@ class Records:
             f"a landing takes {lands}",
             "no other job, no cap, no budget and no metrics of the job are there",
         ]
+        told.append(
+            f"of offers that are equally fast the {IN_SIGHT} cheapest of each market are weighed, or all under a policy "
+            "with lines in `where`"
+        )
         if pace_ms >= MS:
             told.append(
                 f"of polls that came within {format_duration(pace_ms / MS)} only the first is answered"

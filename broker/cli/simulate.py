@@ -125,7 +125,8 @@ def _words(planned: "Study", landings: int) -> list[str]:
     return [
         f"each run draws from {days.count} whole days of your history, of all offers together, in steps of "
         f"{format_duration(days.slot_ms / MS)}",
-        f"of {len(days.offers)} offers the {planned.cheapest} cheapest of each market are weighed at a time, and where the job is",
+        f"of {len(days.offers)} offers the {planned.cheapest} cheapest of each market and speed are weighed at a time, and where "
+        "the job is",
         "every launch gets its nodes; spot is taken back by chance, each pool for itself",
         f"a landing takes {lands} in all ({measured})",
         f"a run is given up after {format_duration((planned.until_ms - planned.from_ms) / MS)}",

@@ -8,8 +8,9 @@ taken for empty from then on for as long as a daemon leaves it alone. Everything
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from typing import Final, Protocol
 
 from broker.core.gpu import GPUS
@@ -17,7 +18,7 @@ from broker.core.model import EndedBy, Segment
 from broker.core.offer import Market, Offer, Quote
 from broker.core.spec import JobSpec
 from broker.core.time import HOUR_S, MS
-from broker.decision.fit import gpu_request, refuse_offer
+from broker.decision.fit import gpu_request, refuse_offer, speed_tflops
 from broker.market.lifetimes import spot_lives
 from broker.paper.run import EMPTY_POOL_S
 from broker.policy.schema import Policy
@@ -109,6 +110,37 @@ def interruptions(segments: Iterable[Segment]) -> dict[str, list[int]]:
     return {key: sorted(times) for key, times in found.items()}
 
 
+class InSight:
+    """Which quotes are worth a decision's time: it chooses among the cheapest, or the fastest.
+
+    Args:
+        most: Of those that are equally fast, market by market.
+    """
+
+    def __init__(self, spec: JobSpec, most: int) -> None:
+        self._spec = spec
+        self._most = most
+        self._alike: dict[str, tuple[Market, float]] = {}
+
+    def of(self, quotes: Iterable[Quote], asked_for: Collection[str]) -> list[Quote]:
+        """These, and whatever was asked for: the job may be there."""
+        alike: dict[tuple[Market, float], list[Quote]] = {}
+        for quote in quotes:
+            alike.setdefault(self._class_of(quote.offer), []).append(quote)
+        found: list[Quote] = []
+        for group in alike.values():
+            cheapest = nsmallest(self._most, group, key=lambda one: (one.price_micro_usd_h, one.offer.key))
+            kept = {quote.offer.key for quote in cheapest}
+            found += [quote for quote in group if quote.offer.key in kept or quote.offer.key in asked_for]
+        return found
+
+    def _class_of(self, offer: Offer) -> tuple[Market, float]:
+        known = self._alike.get(offer.key)
+        if known is None:
+            known = self._alike[offer.key] = offer.market, speed_tflops(offer, self._spec)
+        return known
+
+
 class HistoryMarket:
     """Satisfies `broker.paper.market.PaperMarket`.
 
@@ -124,6 +156,8 @@ class HistoryMarket:
             again every `ASSUMED_PACE_S`: polls are kept for a shorter time than prices.
         from_ms: The policy is asked then, and after each poll.
         until_ms: Nothing is known of later.
+        in_sight: How many offers a decision sees of those that are equally fast, market by market, the cheapest first; and
+            every offer that was ever asked for. None shows all of them.
         most_asks: Polls that come closer together than this allows are passed over: a year of them need not all be
             answered. None answers all.
     """
@@ -135,6 +169,7 @@ class HistoryMarket:
         from_ms: int,
         until_ms: int,
         *,
+        in_sight: InSight | None = None,
         most_asks: int | None = None,
         charges: Charges = LIST,
         doings: Doings | None = None,
@@ -143,6 +178,8 @@ class HistoryMarket:
         self.from_ms = from_ms
         self._until_ms = until_ms
         self._charges = charges
+        self._in_sight = in_sight
+        self._asked_for: set[str] = set()
         self._launches = doings.spot_launches
         self._segments = doings.segments
         self._points: dict[str, Sequence[Quote]] = {}
@@ -178,10 +215,12 @@ class HistoryMarket:
 
     def quotes(self, now_ms: int) -> Mapping[str, Quote]:
         """See `PaperMarket.quotes`."""
-        which = tuple(feed.index(now_ms) for feed in self._feeds)
+        which = (len(self._asked_for), *(feed.index(now_ms) for feed in self._feeds))
         if which != self._shown[0]:
-            seen = [feed.quotes(index) for feed, index in zip(self._feeds, which, strict=True)]
-            charged = (self._charges.quote(quote, now_ms) for quotes in seen for quote in quotes)
+            seen = [feed.quotes(index) for feed, index in zip(self._feeds, which[1:], strict=True)]
+            charged = [self._charges.quote(quote, now_ms) for quotes in seen for quote in quotes]
+            if self._in_sight is not None:
+                charged = self._in_sight.of(charged, self._asked_for)
             self._shown = which, {quote.offer.key: quote for quote in charged}
         return self._shown[1]
 
@@ -200,6 +239,7 @@ class HistoryMarket:
 
     def stock(self, offer: Offer, now_ms: int) -> int | None:
         """See `PaperMarket.stock`."""
+        self._asked_for.add(offer.key)
         empty = any(from_ms <= now_ms < until_ms for from_ms, until_ms in self._empty.get(offer.key, ()))
         return 0 if empty else None
 

@@ -119,19 +119,18 @@ def cut(points: Mapping[Offer, Sequence[Quote]], from_ms: int, until_ms: int, sl
 
 
 def cheapest_of(days: Days, spec: JobSpec, most: int) -> Days:
-    """The same, of which a slot shows only the `most` cheapest offers of each market, by what work costs there.
+    """The same, of which a slot shows only the `most` cheapest of the offers that are equally fast, market by market.
 
-    A policy chooses among the cheapest; the others only take time to weigh.
+    A policy chooses among the cheapest, or the fastest; the others only take time to weigh.
     """
-    speed = [speed_tflops(offer, spec) for offer in days.offers]
-    by_market: dict[Market, list[int]] = {}
+    alike: dict[tuple[Market, float], list[int]] = {}
     for number, offer in enumerate(days.offers):
-        by_market.setdefault(offer.market, []).append(number)
+        alike.setdefault((offer.market, speed_tflops(offer, spec)), []).append(number)
 
     def cheapest(row: tuple[int | None, ...]) -> tuple[int, ...]:
         found: list[int] = []
-        for numbers in by_market.values():
-            priced = ((price / speed[n], n) for n in numbers if (price := row[n]) is not None)
+        for numbers in alike.values():
+            priced = ((price, n) for n in numbers if (price := row[n]) is not None)
             found += [number for _, number in nsmallest(most, priced)]
         return tuple(sorted(found))
 

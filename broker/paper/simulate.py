@@ -11,8 +11,8 @@ from broker.paper.run import Terms, play
 from broker.paper.shadow import Plan, Way
 
 _DAY_MS = DAY_S * MS
-# Offers of a market that are weighed at a time: each takes its time. More where a line of a policy may refuse some.
-_CHEAPEST, _CHEAPEST_OF_SOME = 3, 10
+# Offers of one market and speed that are weighed at a time: each takes its time. More where a line of a policy may refuse some.
+_CHEAPEST, _CHEAPEST_OF_SOME = 2, 10
 _SLOTS_S = (900, 1800, 3600, 7200, 14_400)
 
 
@@ -69,7 +69,7 @@ class Study:
 
     Attributes:
         days: The history.
-        cheapest: How many offers of each market are weighed at a time.
+        cheapest: How many offers of each market and speed are weighed at a time.
         asking: When each way is asked.
         from_ms: When the job is submitted, in each run.
         until_ms: When a run is given up.

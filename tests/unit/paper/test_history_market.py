@@ -11,7 +11,7 @@ from broker.cli.app import main
 from broker.cli.records import Clouds
 from broker.core.model import EndedBy, Segment
 from broker.core.offer import Quote
-from broker.paper.history import Doings, HistoryMarket, Recorded, interruptions
+from broker.paper.history import Doings, HistoryMarket, InSight, Recorded, interruptions
 from broker.paper.job import submitted
 from broker.paper.market import OfferSeries, SeriesMarket
 from broker.paper.run import Terms, play
@@ -192,3 +192,29 @@ def test_reading_beside_a_daemon_writes_nothing(tmp_path):
         assert len(prices.looks(["aws"], NOW, NOW + HOUR)["aws"]) == 12
         assert len(prices.looks(["aws"], NOW + POLL + 1, NOW + HOUR)["aws"]) == 11, "and the one before"
     assert (tmp_path / "history.db").read_bytes() == before
+
+
+def test_what_is_out_of_sight_would_not_have_been_chosen():
+    until = NOW + 20 * HOUR
+    looks = [Look(at, at) for at in range(NOW, until, POLL)]
+    rows = []
+    for zone in range(12):
+        offer = replace(SPOT, zone=f"use1-az{zone}")
+        prices = ((NOW + h * HOUR, 3_000_000 + (zone * 7 + h * 5) % 13 * 400_000) for h in range(0, 20, 2))
+        rows.append(Recorded(offer, tuple(Quote(offer, price, at, at, "t") for at, price in prices), until))
+    taken = Doings(interrupted={rows[3].offer.key: [NOW + 3 * HOUR, NOW + 9 * HOUR]})
+
+    def played(in_sight):
+        market = HistoryMarket(rows, {"aws": looks}, NOW, until, doings=taken, in_sight=in_sight)
+        outcome = play(
+            job(), replace(POLICY, migrate=replace(POLICY.migrate, cooldown_s=600)), market, Terms(), until
+        )
+        return outcome, len(market.quotes(NOW))
+
+    (whole, of_all), (few, of_few) = played(None), played(InSight(SPEC, 3))
+    assert whole.moves > 1, "or it would prove nothing"
+    assert (of_all, 3 <= of_few < 8) == (12, True)
+    assert [(p.offer.key, p.created_at_ms) for p in few.job.placements] == [
+        (p.offer.key, p.created_at_ms) for p in whole.job.placements
+    ]
+    assert few.cost_micro_usd == whole.cost_micro_usd
