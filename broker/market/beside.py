@@ -14,9 +14,10 @@ from broker.core.errors import DiskFull, ProviderError
 from broker.core.offer import Quote, RawQuote
 from broker.core.ports import Clock, PriceSource
 from broker.core.time import DAY_S, MS
+from broker.core.visible import visible
 from broker.market.quarantine import judge
 from broker.market.reader import Reader
-from broker.store.history import HistoryStore, Poll, PollKind
+from broker.store.history import ERROR_MAX, HistoryStore, Poll, PollKind
 
 log = structlog.get_logger()
 
@@ -104,7 +105,7 @@ class Beside:
                 cloud=source.cloud,
                 kind=kind,
                 code=error.code if isinstance(error, ProviderError) else type(error).__name__,
-                error=str(error),
+                error=visible(str(error), ERROR_MAX),
             )
             text = str(error) or type(error).__name__
             poll = Poll(source.cloud, started_at_ms, self._clock.now_ms(), False, error=text, kind=kind)

@@ -1,15 +1,21 @@
 """One whole poll, judged by what the history knows, and written down."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from broker.core.offer import RawQuote
+from broker.core.visible import visible
 from broker.market.quarantine import Sifted, pending_of, sift
 from broker.store.history import HistoryStore
 
 log = structlog.get_logger()
+
+
+# Characters. A price has some ten, and all that a reading says some hundred.
+_PRICE_MAX = 64
+_NAME_MAX = 160
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ def take_in(history: HistoryStore, raws: Iterable[RawQuote], started_at_ms: int)
     # after a poll, and is never undone by one that has read the doubts before.
     with history.alone() as kept:
         doubted = history.quarantined()
-        sifted = sift(raws, started_at_ms, history.now(), pending_of(doubted))
+        sifted = sift(map(legible, raws), started_at_ms, history.now(), pending_of(doubted))
         changes = kept.ingest(sifted.quotes, started_at_ms)
         entries = []
         for key, doubt in sifted.doubts.items():
@@ -50,3 +56,25 @@ def take_in(history: HistoryStore, raws: Iterable[RawQuote], started_at_ms: int)
     for key in sifted.released:
         log.info("quote.released", offer=key)
     return Taken(sifted, changes)
+
+
+def legible(raw: RawQuote) -> RawQuote:
+    """The reading with texts of a bounded length, in which nothing is hidden: they are kept, logged and shown."""
+    offer = raw.offer
+    # Nothing is wrong with nearly all of them, which this sees.
+    whole = "".join((raw.price_text, raw.currency, raw.source, offer.key, offer.region, offer.gpu))
+    if whole.isprintable() and len(whole) <= _NAME_MAX and len(raw.price_text) <= _PRICE_MAX:
+        return raw
+    return replace(
+        raw,
+        offer=replace(
+            offer,
+            region=visible(offer.region, _NAME_MAX),
+            zone=visible(offer.zone, _NAME_MAX),
+            instance_type=visible(offer.instance_type, _NAME_MAX),
+            gpu=visible(offer.gpu, _NAME_MAX),
+        ),
+        price_text=visible(raw.price_text, _PRICE_MAX),
+        currency=visible(raw.currency, _PRICE_MAX),
+        source=visible(raw.source, _NAME_MAX),
+    )

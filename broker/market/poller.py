@@ -17,10 +17,11 @@ from broker.core.errors import Conflict, DiskFull, NotFound, ProviderError, Thro
 from broker.core.offer import RawQuote
 from broker.core.ports import Clock, PriceSource
 from broker.core.time import MS, age_s
+from broker.core.visible import visible
 from broker.market.beside import Beside
 from broker.market.intake import take_in
 from broker.market.reader import Reader, Reading
-from broker.store.history import HistoryStore, Poll
+from broker.store.history import ERROR_MAX, HistoryStore, Poll
 
 log = structlog.get_logger()
 
@@ -220,7 +221,7 @@ class Poller:
         try:
             raws = await cloud.reader.read(cloud.source.quotes, self._timeout_s)
         except ProviderError as error:
-            log.warning("poll.failed", cloud=name, code=error.code, error=str(error))
+            log.warning("poll.failed", cloud=name, code=error.code, error=visible(str(error), ERROR_MAX))
             return await self._failed(name, cloud, started_at_ms, error)
         except Exception as error:
             # A mistake in one provider must not stop the others.
@@ -253,7 +254,7 @@ class Poller:
         cloud.failures += 1
         ended_at_ms = self._clock.now_ms()
         cloud.rest(ended_at_ms, cloud.after_failure_s(error, self._clock.rate))
-        text = str(error) or type(error).__name__
+        text = visible(str(error) or type(error).__name__, ERROR_MAX)
         poll = Poll(name, started_at_ms, ended_at_ms, ok=False, error=text)
         await asyncio.to_thread(self._history.record_poll, poll)
         return poll

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from broker.core.availability import Availability, Signal
 from broker.core.offer import Market, Quote, RawQuote
+from broker.core.visible import visible
 from broker.store.curves import Curve, Known, curve, known_offers, points
 from broker.store.doubts import Quarantined, keep, open_doubts
 from broker.store.engines import Engines, open_engines
@@ -26,6 +27,9 @@ from broker.store.migrate import migrate
 from broker.store.now import HeldPrices
 from broker.store.prices import HINT, POLL, QUARANTINE
 from broker.store.prune import Pruned, prune
+
+ERROR_MAX = 1000
+"""Characters of an error that are kept."""
 
 
 class PollKind(StrEnum):
@@ -157,7 +161,8 @@ class HistoryStore:
         with self._engines.writer.begin() as connection:
             at_ms = max(poll.started_at_ms, poll.ended_at_ms)
             connection.exec_driver_sql(_SEEN_BY_NOW, (at_ms, at_ms, poll.cloud))
-            connection.execute(insert(POLL).values(**asdict(poll) | {"ok": int(poll.ok)}))
+            row = asdict(poll) | {"ok": int(poll.ok), "error": visible(poll.error, ERROR_MAX)}
+            connection.execute(insert(POLL).values(**row))
 
     def polls(
         self, cloud: str | None = None, limit: int = 100, kind: PollKind = PollKind.PRICES

@@ -1,11 +1,12 @@
 """A whole poll written down: what a cloud says now is what bills read, whatever was written before and by which clock."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from broker.core.offer import Offer, Quote
+from broker.core.offer import Offer, Quote, RawQuote
 from broker.market.confirming import confirmed
 from broker.market.intake import Taken, take_in
 from broker.store.history import HistoryStore, Poll
@@ -181,3 +182,42 @@ def test_the_last_price_of_an_offer_is_what_it_costs_now_and_no_point_to_come(hi
     poll(history, NOW, "4.29")
     (known,) = history.offers([ON_DEMAND.gpu])
     assert known.last_micro_usd_h == 4_290_000
+
+
+# -- texts of a vendor -----------------------------------------------------------------------------------------------------
+
+
+def reading(price: str, **said: str) -> RawQuote:
+    currency = said.pop("currency", "USD")
+    return RawQuote(replace(ON_DEMAND, **said), price, currency, None, "test")  # type: ignore[arg-type]
+
+
+def test_texts_of_a_vendor_are_kept_short_and_without_what_a_terminal_would_obey(history: HistoryStore):
+    taken = take_in(
+        history,
+        [
+            reading("\x1b[2J\x1b[31m6.98\u202e", zone="a"),
+            reading("\ud800", zone="b"),
+            reading("6.98", zone="c", currency="\ud800"),
+            reading("x" * 10_000_000, zone="d"),
+            reading("6.98", zone="e\x1b[2J", gpu="H900\u202e" * 1000),
+            reading("6.98", zone="f"),
+        ],
+        NOW,
+    )
+    assert [quote.offer.zone for quote in taken.sifted.quotes] == ["f"]
+    doubts = {entry.raw.offer.zone: entry for entry in history.quarantined().values()}
+    assert doubts["a"].raw.price_text == r"\x1b[2J\x1b[31m6.98\u202e"
+    assert (doubts["b"].raw.price_text, doubts["c"].raw.currency) == (r"\ud800", r"\ud800")
+    assert len(doubts["d"].raw.price_text) == 64
+    assert r"e\x1b[2J" in doubts
+    for entry in doubts.values():
+        texts = (entry.raw.price_text, entry.raw.offer.key, entry.raw.offer.gpu, entry.reason)
+        assert all(text.isprintable() and len(text) <= 300 for text in texts)
+
+
+def test_a_poll_that_failed_with_a_text_that_nobody_can_write_is_kept(history: HistoryStore):
+    history.record_poll(Poll("aws", NOW, NOW, ok=False, error="HTTP 500: \ud800\n" + "x" * 10_000_000))
+    (poll,) = history.polls("aws")
+    assert poll.error.startswith(r"HTTP 500: \ud800\nxxx")
+    assert len(poll.error) == 1000

@@ -193,10 +193,11 @@ async def test_a_list_of_which_nothing_is_believed_is_a_failed_poll(history: His
 
 
 async def test_what_nobody_thought_of_is_a_failed_poll_of_that_cloud(history: HistoryStore) -> None:
-    odd = [replace(quote, source="\ud800") for quote in two()()]  # no text that a database takes
+    # No number that a database takes.
+    odd = [replace(quote, offer=replace(quote.offer, vcpus=2**70)) for quote in two()()]
     poll = await poller(history, Prices("aws", lambda: odd)).poll_now("aws")
     assert not poll.ok
-    assert "surrogates" in poll.error
+    assert "too large" in poll.error
 
 
 async def test_reads_one_after_the_other_never_meet(history: HistoryStore) -> None:
