@@ -83,11 +83,19 @@ def foreign_letter(word: str) -> str | None:
 
 
 class BoundedScanner(Scanner):
-    """ruamel's, which stops at the bounds while it reads: behind it nothing is ever larger or deeper."""
+    """ruamel's, which stops at the bounds while it reads: behind it nothing is ever larger or deeper.
+
+    Attributes:
+        max_tokens: A subclass may have another bound.
+    """
+
+    max_tokens = MAX_TOKENS
 
     def fetch_more_tokens(self) -> Any:
-        if self.tokens_taken + len(self.tokens) > MAX_TOKENS:
-            raise self._refused(f"too many values: a file has at most {MAX_TOKENS} keys, values and brackets")
+        if self.tokens_taken + len(self.tokens) > self.max_tokens:
+            raise self._refused(
+                f"too many values: a file has at most {self.max_tokens} keys, values and brackets"
+            )
         return super().fetch_more_tokens()
 
     def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:

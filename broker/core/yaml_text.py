@@ -257,12 +257,18 @@ class Mapped(Node):
             raise self._error(f"unknown key {name}", at, unknown_key_hint(key, options, later or ()))
 
 
-def parse(text: str, file: str, error: type[UsageError] = UsageError) -> Mapped:
+def parse(
+    text: str,
+    file: str,
+    error: type[UsageError] = UsageError,
+    scanner: type[BoundedScanner] = BoundedScanner,
+) -> Mapped:
     """A file whose top level is a mapping.
 
     Args:
         file: For messages.
         error: Class of every error that this file can cause.
+        scanner: With its bounds; for files of which some are longer than any that a person writes.
 
     Raises:
         UsageError: of class `error`; no YAML, a duplicate key, an anchor, a tag, no mapping, more than
@@ -275,7 +281,7 @@ def parse(text: str, file: str, error: type[UsageError] = UsageError) -> Mapped:
         return Place(file, line + 1, column + 1, lines[line] if line < len(lines) else "")
 
     yaml = YAML(typ="safe", pure=True)
-    yaml.Scanner = BoundedScanner
+    yaml.Scanner = scanner
     try:
         refuse_unseen(text)
         root = yaml.compose(text)

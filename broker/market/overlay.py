@@ -10,14 +10,18 @@ none: nobody has to take it out. The history keeps what the clouds said; the ove
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeVar
+from heapq import merge
+from operator import itemgetter
+from typing import Final, Generic, TypeVar
 
 from broker.core.offer import Market, Offer, Quote
+
+_WILD: Final = re.compile(r"[*?[]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +57,14 @@ class Entry(Dated):
 
     def matches(self, offer: Offer) -> bool:
         """Whether it speaks of an offer, whenever."""
+        if self.names_one:
+            return offer.key == self.offers
         return self._pattern.match(offer.key) is not None
+
+    @cached_property
+    def names_one(self) -> bool:
+        """Whether it is the key of one offer, and no pattern."""
+        return not _WILD.search(self.offers)
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -141,6 +152,23 @@ class Standing:
 E = TypeVar("E", bound=Entry)
 
 
+class _Entries(Generic[E]):
+    """Entries in the order of the file. One that names an offer is looked up: a contract may have thousands of them."""
+
+    def __init__(self, entries: Sequence[E]) -> None:
+        self._naming: dict[str, list[tuple[int, E]]] = {}
+        self._patterns: list[tuple[int, E]] = []
+        for at, entry in enumerate(entries):
+            alike = self._naming.setdefault(entry.offers, []) if entry.names_one else self._patterns
+            alike.append((at, entry))
+
+    def of(self, offer: Offer) -> Iterator[E]:
+        """Those that match, whenever they hold."""
+        named = self._naming.get(offer.key, [])
+        both = merge(named, self._patterns, key=itemgetter(0)) if named else self._patterns
+        return (entry for _, entry in both if entry.matches(offer))
+
+
 @dataclass(frozen=True)
 class Overlay:
     """All entries of a file, in its order."""
@@ -150,6 +178,22 @@ class Overlay:
     credits: tuple[Credit, ...] = ()
     owned: tuple[Owned, ...] = ()
     prices: tuple[Rate, ...] = ()
+
+    def speaks_of(self, offer: Offer) -> bool:
+        """Whether any entry matches, whenever it holds; credits aside."""
+        return any(True for kind in (self._own, self._commitments, self._off) for _ in kind.of(offer))
+
+    @cached_property
+    def _own(self) -> "_Entries[Rate]":
+        return _Entries((*self.prices, *self.owned))
+
+    @cached_property
+    def _commitments(self) -> "_Entries[Commitment]":
+        return _Entries(self.committed)
+
+    @cached_property
+    def _off(self) -> "_Entries[Discount]":
+        return _Entries(self.discounts)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -189,7 +233,7 @@ class Overlay:
 
     def commitment(self, offer: Offer, at_ms: int) -> Commitment | None:
         """The one that an offer's nodes count towards."""
-        return self._first(self.committed, offer, at_ms)
+        return self._first(self._commitments, offer, at_ms)
 
     def credit(self, cloud: str, at_ms: int) -> Credit | None:
         """The one of a cloud at a moment; a file has one at most."""
@@ -203,7 +247,7 @@ class Overlay:
             covered: It is one of the nodes that its commitment has room for.
         """
         offer = quote.offer
-        own = self._first((*self.prices, *self.owned), offer, at_ms)
+        own = self._first(self._own, offer, at_ms)
         if own is not None:
             return _at(
                 quote, own.price_micro_usd_h(offer), "owned" if isinstance(own, Owned) else "own-price"
@@ -211,7 +255,7 @@ class Overlay:
         commitment = self.commitment(offer, at_ms) if covered else None
         if commitment is not None:
             return _at(quote, commitment.price_micro_usd_h(offer), "committed")
-        discount = self._first(self.discounts, offer, at_ms)
+        discount = self._first(self._off, offer, at_ms)
         if discount is not None:
             return _at(quote, round(quote.price_micro_usd_h * (1 - discount.share)), "discount")
         return quote
@@ -245,7 +289,7 @@ class Overlay:
             until_ms: What begins later does not matter.
             covered: Half-open stretches in which a commitment has room for the node.
         """
-        if not points or not any(entry.matches(points[0].offer) for entry in self.entries):
+        if not points or not self.speaks_of(points[0].offer):
             return list(points)
         stretches = list(covered)
         cuts = sorted({*self.dates_ms, *(end for stretch in stretches for end in stretch)})
@@ -272,8 +316,8 @@ class Overlay:
         return _at(quote, round(quote.price_micro_usd_h * credit.worth), "credit")
 
     @staticmethod
-    def _first(entries: Iterable[E], offer: Offer, at_ms: int) -> E | None:
-        return next((entry for entry in entries if entry.holds(at_ms) and entry.matches(offer)), None)
+    def _first(entries: "_Entries[E]", offer: Offer, at_ms: int) -> E | None:
+        return next((entry for entry in entries.of(offer) if entry.holds(at_ms)), None)
 
 
 def _at(quote: Quote, price_micro_usd_h: int, why: str) -> Quote:

@@ -151,7 +151,7 @@ class Laying:
         """Whether any entry matches, whenever: asked once an offer and overlay."""
         known = self._touched.get(key)
         if known is None or (known[0] is not offer and known[0] != offer):
-            speaks = any(entry.matches(offer) for entry in overlay.entries) or any(
+            speaks = overlay.speaks_of(offer) or any(
                 credit.cloud == offer.cloud for credit in overlay.credits
             )
             known = self._touched[key] = offer, speaks

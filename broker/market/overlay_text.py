@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from broker.core.errors import SettingsError
 from broker.core.money import micro_usd
 from broker.core.time import from_datetime, from_iso, to_iso
+from broker.core.yaml_bounds import BoundedScanner
 from broker.core.yaml_text import Mapped, Node, parse
 from broker.market.overlay import Commitment, Credit, Discount, Entry, Overlay, Owned, Rate
 
@@ -23,6 +24,12 @@ _PRICE: Final = ("price_usd_h", "price_usd_gpu_h")
 T = TypeVar("T")
 
 
+class _Scanner(BoundedScanner):
+    """A contract may have a price for each type and zone: some 5,000 entries, and a second or two to read them."""
+
+    max_tokens = 100_000
+
+
 def read_overlay(text: str, file: str) -> Overlay:
     """An overlay file; an empty one changes nothing.
 
@@ -31,7 +38,7 @@ def read_overlay(text: str, file: str) -> Overlay:
     """
     if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
         return Overlay()
-    document = parse(text, file, SettingsError)
+    document = parse(text, file, SettingsError, _Scanner)
     document.only(("discounts", "committed", "credits", "owned", "prices"))
     overlay = Overlay(
         discounts=_list(document, "discounts", _discount),

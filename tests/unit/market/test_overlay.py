@@ -45,6 +45,26 @@ def test_a_pattern_is_compiled_once_however_many_there_are():
     assert 0 < compiled <= 1500
 
 
+def test_a_contract_with_a_price_for_each_of_thousands_of_offers_is_read():
+    lines = (
+        f"  - {{offers: aws/use1-az{n % 6}/t{n}.large/on_demand, price_usd_h: {1 + n / 1000}, until: 2027-02-28}}\n"
+        for n in range(4000)
+    )
+    overlay = read_overlay("prices:\n" + "".join(lines), "overlay.yaml")
+    assert len(overlay.prices) == 4000
+    offers = [replace(ON_DEMAND, zone=f"use1-az{n % 6}", instance_type=f"t{n}.large") for n in range(4000)]
+    profile = cProfile.Profile()
+    prices = profile.runcall(lambda: [usd(overlay, quote(10, offer)) for offer in offers])
+    assert prices == pytest.approx([1 + n / 1000 for n in range(4000)])
+    calls = sum(entry.callcount for entry in profile.getstats())
+    assert calls < 4000 * 500, "each offer is looked up, and not held against each entry"
+
+
+def test_a_file_that_is_longer_than_any_contract_is_refused():
+    with pytest.raises(SettingsError, match="at most 100000 keys, values and brackets"):
+        read_overlay("prices: [" + "1," * 100_000 + "]", "overlay.yaml")
+
+
 def test_what_no_entry_speaks_of_is_left_as_it_is():
     overlay = Overlay(discounts=(Discount(offers="gcp/*", share=Fraction(1, 2)),))
     assert overlay.apply(LIST, NOW) is LIST
@@ -57,6 +77,14 @@ class TestOrder:
         assert usd(Overlay(discounts=(narrow, broad))) == 8
         assert usd(Overlay(discounts=(broad, narrow))) == 9.6
         assert usd(Overlay(discounts=(narrow, broad)), quote(10, SPOT)) == 9.6
+
+    def test_a_name_and_a_pattern_keep_the_order_of_the_file(self):
+        name = Discount(offers=ON_DEMAND.key, share=Fraction(20, 100))
+        pattern = Discount(offers="aws/*", share=Fraction(4, 100))
+        over = replace(name, share=Fraction(1, 2), until_ms=NOW)
+        assert usd(Overlay(discounts=(over, name, pattern))) == 8
+        assert usd(Overlay(discounts=(over, pattern, name))) == 9.6
+        assert usd(Overlay(discounts=(name,)), quote(10, SPOT)) == 10
 
     def test_a_price_of_its_own_is_not_discounted(self):
         overlay = Overlay(
