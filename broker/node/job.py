@@ -21,6 +21,7 @@ from broker.node.restoring import restore_for_start
 from broker.node.runner import Shell
 from broker.node.set_aside import resume_path
 from broker.node.state import NodeState
+from broker.node.tensorboard import EventFiles
 from broker.node.wishes import Interrupted, Stop, Wishes
 from broker.wire import messages as wire
 from broker.wire.errors import Damaged, WireError
@@ -152,6 +153,8 @@ class JobKeeper:
             resume_from, committer = self._restore(order, root)
         self._wishes.check()
         self._committer = committer
+        # After the restore, which may bring files that an earlier copy has written.
+        self._metrics.follow(EventFiles(self._home.work))
         shell = self._shell = start_shell(self._home, order, order.run, resume_from, self._wishes)
         started = self._state.job(state=wire.JOB_RUNNING, started=True)
         write_atomically(self._home.job_note, json.dumps(asdict(started)).encode())

@@ -3,6 +3,9 @@
 Known names become progress: ``step``, ``total_steps`` (or ``max_steps``), ``epoch``, ``loss``; every other number
 is a metric of that name. A line may carry some names only; the rest keep their last value. A line whose step is no
 step (below zero, above 2^53 - 1, no number) counts as bad.
+
+A job that has written no line yet is followed by its TensorBoard files instead (`broker.node.tensorboard`): the same names,
+as tags.
 """
 
 import json
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import Callable, Deque, Dict, Optional, Tuple
 
 from broker.node.lease import boot_s
+from broker.node.tensorboard import EventFiles
 from broker.wire.bounds import is_whole, legible
 from broker.wire.messages import ProgressNote
 
@@ -31,7 +35,13 @@ class MetricsReader:
         self._offset = 0
         self._steps: Deque[Tuple[float, int]] = deque(maxlen=_WINDOW)
         self._note = ProgressNote()
+        self._events: Optional[EventFiles] = None
+        self._has_lines = False
         self.bad_lines = 0
+
+    def follow(self, events: EventFiles) -> None:
+        """Read these too, until the job writes lines of its own."""
+        self._events = events
 
     @property
     def latest(self) -> ProgressNote:
@@ -40,6 +50,13 @@ class MetricsReader:
 
     def read(self) -> Optional[ProgressNote]:
         """Progress after the lines written since the last call; None when there are none."""
+        took = self._read_lines()
+        if not self._has_lines and self._events is not None:
+            for numbers in self._events.read():
+                took = self._take(numbers) or took
+        return self._note if took else None
+
+    def _read_lines(self) -> bool:
         try:
             if self._path.stat().st_size < self._offset:
                 self._offset = 0
@@ -47,21 +64,22 @@ class MetricsReader:
                 file.seek(self._offset)
                 data = file.read(_MAX_READ)
         except OSError:
-            return None
+            return False
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         if not whole and len(data) == _MAX_READ:
             self._offset += len(data)  # a line beyond any use
         took = False
         for line in whole.splitlines():
-            took = self._take(line) or took
-        return self._note if took else None
+            numbers = _numbers(line)
+            if numbers is None:
+                self.bad_lines += bool(line.strip())
+            elif self._take(numbers):
+                took = self._has_lines = True
+        return took
 
-    def _take(self, line: bytes) -> bool:
-        numbers = _numbers(line)
-        if numbers is None:
-            self.bad_lines += bool(line.strip())
-            return False
+    def _take(self, numbers: Dict[str, float]) -> bool:
+        """One line's numbers; False when its step is none."""
         step = numbers.pop("step", None)
         total = numbers.pop("total_steps", numbers.pop("max_steps", None))
         if step is not None:
