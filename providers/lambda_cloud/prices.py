@@ -15,27 +15,6 @@ from broker.core.gpu import GPUS
 from broker.core.offer import Market, Offer
 from providers.offers import interconnect_of, offer_of
 
-# `PublicRegionCode` of the API's document 1.8.3. Regions come and go, so those that the API names are added.
-REGIONS = (
-    "asia-northeast-1",
-    "asia-northeast-2",
-    "asia-south-1",
-    "australia-east-1",
-    "europe-central-1",
-    "me-west-1",
-    "us-east-1",
-    "us-east-2",
-    "us-east-3",
-    "us-midwest-1",
-    "us-midwest-2",
-    "us-south-1",
-    "us-south-2",
-    "us-south-3",
-    "us-west-1",
-    "us-west-2",
-    "us-west-3",
-)
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # "H100 (80 GB SXM5)", "A10 (24 GB PCIe)", "GH200 (96 GB)", "Tesla V100 (16 GB)"
 _GPU = re.compile(r"(?:NVIDIA )?(?:Tesla )?(\w+) \((\d+) GB(?: (\w+))?\)")

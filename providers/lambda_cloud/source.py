@@ -12,10 +12,12 @@ from broker.core.ports import Check, Clock
 from broker.core.tariff import BillingRule
 from broker.core.time import MS, format_duration
 from providers.lambda_cloud.client import GAP_S, Client, Pace
-from providers.lambda_cloud.prices import REGIONS, InstanceType, offers, read_types
+from providers.lambda_cloud.prices import InstanceType, offers, read_types
+from providers.lambda_cloud.regions import Regions
 from providers.lambda_cloud.settings import LambdaOptions, parse
 
 SOURCE = "lambda:instance_types"
+_SHOWN = 40  # characters of a name
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class LambdaPrices:
         self._options = options
         self._clock = clock
         self._client = Client(options, pace or Pace(GAP_S))
-        self._seen: frozenset[str] = frozenset(REGIONS)
+        self._named = Regions()
         self._last: Reading | None = None
 
     def quotes(self) -> Sequence[RawQuote]:
@@ -95,10 +97,23 @@ class LambdaPrices:
         found = [_checked("lambda: key", self._key)]
         if found[0].ok:
             found.append(self._types())
-        if found[-1].ok and (strange := [r for r in self._regions() if r not in self._seen]):
-            detail = f"{', '.join(strange)}: not named by the API so far; prices are shown, capacity never"
-            found.append(Check("lambda: regions", None, detail))
+        if found[-1].ok and (strange := self._strange()):
+            found.append(Check("lambda: regions", None, strange))
         return found
+
+    def _strange(self) -> str:
+        known = self._named.known()
+        told = []
+        if unnamed := [region for region in self._regions() if region not in known]:
+            told.append(
+                f"{', '.join(unnamed)}: not named by the API so far; prices are shown, capacity never"
+            )
+        if refused := self._named.refused:
+            shown = ", ".join(name[:_SHOWN] for name in refused[:3])
+            told.append(
+                f"the API names {len(refused)} that look like none, or are too many, and are left out: {shown}"
+            )
+        return "; ".join(told)
 
     def _key(self) -> str:
         self._client.key()
@@ -123,12 +138,12 @@ class LambdaPrices:
         )
 
     def _regions(self) -> Sequence[str]:
-        return tuple(dict.fromkeys(self._options.regions or sorted(self._seen)))
+        return tuple(dict.fromkeys(self._options.regions or sorted(self._named.known())))
 
     def _read(self) -> Reading:
         kinds = read_types(self._client.get("/instance-types", "reading instance types"))
         reading = self._last = Reading(self._clock.now_ms(), kinds)
-        self._seen = self._seen.union(*(kind.listed for kind in kinds))
+        self._named.take((region for kind in kinds for region in kind.listed), reading.at_ms)
         return reading
 
 

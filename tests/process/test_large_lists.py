@@ -11,7 +11,7 @@ import pytest
 
 from lab.broker_config import cloud_sections
 from lab.seaweed import SeaweedFS
-from providers.lambda_cloud.prices import REGIONS
+from providers.lambda_cloud.regions import REGIONS
 from tests.contract.aws.many_series import prices_micro_usd_h
 from tests.process.deployment import Deployment
 from tests.process.large_lab import CALLS, FILLER

@@ -15,7 +15,7 @@ from lab.serving import HttpServer
 from lab.sold import lambda_cloud as sold
 from lab.tls import Authority
 from lab.world import World
-from providers.lambda_cloud.prices import REGIONS
+from providers.lambda_cloud.regions import REGIONS
 from providers.registry import open_provider, open_source, vendor_endpoints
 from tests.clocks import ManualClock
 from tests.contract.conftest import INSTALLATION

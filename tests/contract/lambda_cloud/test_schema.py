@@ -10,7 +10,7 @@ import pytest
 
 from lab.faces.lambda_cloud_schema import OPERATIONS, SCHEMAS
 from lab.sold import lambda_cloud as sold
-from providers.lambda_cloud.prices import REGIONS
+from providers.lambda_cloud.regions import REGIONS
 from tests.contract.lambda_cloud.conftest import KEY, Lambda
 
 pytestmark = pytest.mark.process

@@ -10,15 +10,19 @@ import pytest
 
 from broker.core.errors import Denied, Invalid, ProviderDown, ProviderError, SettingsError, Throttled
 from broker.core.offer import RawQuote
+from broker.core.time import DAY_S, MS
 from broker.market.quarantine import sift
 from lab.faces import Reply, Request
 from lab.serving import HttpServer
 from providers.lambda_cloud.client import Pace
 from providers.lambda_cloud.errors import document_of, retry_after_s
 from providers.lambda_cloud.prices import offers, read_types, sku_of
+from providers.lambda_cloud.regions import MOST_NEW, REGIONS, Regions
 from providers.lambda_cloud.settings import parse, vendor_endpoints
 from providers.lambda_cloud.source import LambdaPrices
 from tests.clocks import ManualClock
+
+DAY = DAY_S * MS
 
 
 def row(name: str = "gpu_1x_a10", **changes: Any) -> dict[str, Any]:
@@ -374,3 +378,43 @@ def test_whose_endpoint_it_is() -> None:
 def test_a_region_that_cannot_be_one_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"clouds\.lambda\.regions\[0\]"):
         parse({"regions": ["us/east"]})
+
+
+# Regions that nobody knows
+
+
+def test_a_region_is_forgotten_a_week_after_it_was_named_last() -> None:
+    regions = Regions()
+    regions.take(["eu-north-9", "us-east-1"], 0)
+    regions.take([], 7 * DAY)
+    assert set(regions.known()) == {*REGIONS, "eu-north-9"}
+    regions.take([], 7 * DAY + 1)
+    assert set(regions.known()) == set(REGIONS)
+
+
+def test_a_region_that_is_named_stays() -> None:
+    regions = Regions()
+    for day in range(30):
+        regions.take(["eu-north-9"] * (day % 5 == 0), day * DAY)
+    assert "eu-north-9" in regions.known()
+
+
+def test_regions_that_are_invented_are_bounded_and_take_no_place_of_those_that_were_there() -> None:
+    regions = Regions()
+    regions.take(["eu-north-9"], 0)
+    for poll in range(20):
+        regions.take([f"xy-zz-{number}" for number in range(100)] + [f"r{poll}"], poll)
+    assert len(regions.known()) == len(REGIONS) + MOST_NEW
+    assert "eu-north-9" in regions.known()
+    assert len(regions.refused) == 100 - (MOST_NEW - 1) + 1
+
+
+def test_doctor_tells_of_regions_that_are_left_out(served: Asked) -> None:
+    names = [{"name": f"r{number}", "description": ""} for number in range(3000)]
+    entry = row() | {"regions_with_capacity_available": names}
+    source = served(lambda _: Reply.of_json({"data": {"gpu_1x_a10": entry}}))
+    assert len(list(source.quotes())) == len(REGIONS)
+    check = source.check()[-1]
+    assert (check.name, check.ok) == ("lambda: regions", None)
+    assert "names 3000 that look like none, or are too many" in check.detail
+    assert len(check.detail) < 200
