@@ -26,7 +26,7 @@ def test_azure_is_as_its_prices_are_read(name: str) -> None:
 
 
 def test_coreweave_is_as_its_price_list() -> None:
-    rows = {row.id: row for row in read_list(SHIPPED).instances}
+    rows = {row.name: row for row in read_list(SHIPPED).instances}
     for name, machine in MACHINES["coreweave"].items():
         row = rows[name]
         told = Machine(row.gpu, row.gpus, row.vcpus, row.memory_gib, row.interconnect, row.fabric)
