@@ -47,6 +47,8 @@ def _prices(listed: Listed, region: str, now_ms: int) -> tuple[bool, str]:
     text = f"{len(answer.meters)} prices of GPU sizes, {len(spot)} of them spot"
     if answer.elsewhere:
         text += f"; no price for {_names(answer.elsewhere)}, whose meters belong to other regions"
+    if not answer.meters:
+        return False, f"{text}: this region sells none, or its list is not whole"
     if spot:
         age_s = (now_ms - max(meter.effective_at_ms for meter in spot)) / MS
         text += f"; the newest took effect {format_duration(age_s)} ago"

@@ -68,6 +68,7 @@ class AzurePrices:
         self._egress = egress_rule(options)
         self._answers: dict[str, _Kept] = {}
         self._rests_until_ms = 0
+        self._priced: set[str] = set()
 
     def quotes(self) -> list[RawQuote]:
         """Every price of a size with whole GPUs; all or nothing.
@@ -76,8 +77,9 @@ class AzurePrices:
         what is wrong shows in `availability` and `check`.
         """
         found: list[RawQuote] = []
+        bare: list[str] = []
         for region in self._options.regions:
-            told = self._told(region)
+            told, before = self._told(region), len(found)
             for meter in self.listed(region, told).meters:
                 size = size_of(meter.size, told.get(meter.size))
                 assert size is not None, "only wanted sizes are listed"
@@ -90,6 +92,12 @@ class AzurePrices:
                         RETAIL_SOURCE,
                     )
                 )
+            if len(found) == before:
+                bare.append(region)
+        # A region may sell no GPUs. A list that has lost them is as good as none.
+        if lost := bare if not found else [region for region in bare if region in self._priced]:
+            raise ProviderDown(f"azure: the price lists of {', '.join(lost)} have no machine with GPUs")
+        self._priced.update(region for region in self._options.regions if region not in bare)
         return found
 
     def listed(self, region: str, told: Mapping[str, Told]) -> Chosen:

@@ -1,5 +1,6 @@
 """Prices of Azure: which rows of the price list are ours, and what a list that cannot be read is."""
 
+import json
 import ssl
 import time
 
@@ -251,3 +252,31 @@ def test_vendor_endpoints_are_those_that_are_in_use() -> None:
     lab = "https://127.0.0.1:8443"
     redirected = {"endpoint_retail": lab, "endpoint_arm": lab, "endpoint_login": lab}
     assert vendor_endpoints("azure", account | redirected) == []
+
+
+def emptied(request: Request, reply: Reply) -> Reply:
+    """A list that has rows, none of which is of a machine with GPUs."""
+    if request.path != PATH:
+        return reply
+    page = json.loads(reply.body)
+    for row in page["Items"]:
+        row["armSkuName"] = "Standard_D2_v5"
+    return Reply.of_json(page)
+
+
+def test_a_list_without_any_size_of_ours_is_a_failed_poll(cloud: Azure) -> None:
+    cloud.face.change = emptied
+    with pytest.raises(ProviderDown, match="the price lists of eastus, westus3 have no machine with GPUs"):
+        cloud.source.quotes()
+    assert cloud.check("prices of eastus").ok is False
+
+
+def test_a_region_that_had_prices_and_has_none_is_a_failed_poll(cloud: Azure) -> None:
+    assert cloud.source.quotes()
+    cloud.face.change = lambda request, reply: (
+        emptied(request, reply) if "westus3" in request.param("$filter") else reply
+    )
+    with pytest.raises(ProviderDown, match="the price lists of westus3 have no machine with GPUs"):
+        cloud.source.quotes()
+    # One that never had any is a region without GPUs.
+    assert {quote.offer.region for quote in cloud.opened_with().quotes()} == {"eastus"}
