@@ -70,6 +70,17 @@ def unseen_in(value: str) -> str | None:
     return naming(found[0]) if found else None
 
 
+def wrong_key(key: str) -> str | None:
+    """What is wrong with a key; two that look the same are one to every reader but the machine."""
+    if not key:
+        return "a key must be text"
+    if len(key) > MAX_KEY:
+        return f"a key of {len(key)} characters; {MAX_KEY} are allowed"
+    if not key.isprintable() or unicodedata.normalize("NFC", key) != key:
+        return f"the key {key!a} does not read as it looks; write it in plain letters"
+    return None
+
+
 def naming(character: str) -> str:
     """``U+202E (RIGHT-TO-LEFT OVERRIDE)``."""
     nameless = {"Cs": "half of a surrogate pair", "Cc": "a control character"}

@@ -13,7 +13,6 @@ a file say something other than what it seems to say. How much a file may hold i
 from __future__ import annotations
 
 import difflib
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -26,13 +25,13 @@ from ruamel.yaml.nodes import Node as RawNode
 from broker.core.errors import Place, UsageError
 from broker.core.yaml_bounds import (
     BOM,
-    MAX_KEY,
     MAX_NUMBER,
     BoundedScanner,
     Refused,
     foreign_letter,
     refuse_unseen,
     unseen_in,
+    wrong_key,
 )
 
 _TAG: Final = "tag:yaml.org,2002:"
@@ -363,13 +362,9 @@ class _Marker:
         return Mapped(entries, keys, at, name, self._error)
 
     def _key(self, raw: RawNode, at: Place) -> str:
-        if not isinstance(raw, ScalarNode) or not (key := str(raw.value)):
-            raise self._error("a key must be text", at)
-        if len(key) > MAX_KEY:
-            raise self._error(f"a key of {len(key)} characters; {MAX_KEY} are allowed", at)
-        # Two keys that look the same are one to every reader but the machine.
-        if not key.isprintable() or unicodedata.normalize("NFC", key) != key:
-            raise self._error(f"the key {key!a} does not read as it looks", at, "write it in plain letters")
+        key = str(raw.value) if isinstance(raw, ScalarNode) else ""
+        if wrong := wrong_key(key):
+            raise self._error(wrong, at)
         return key
 
     def _scalar(self, raw: ScalarNode, at: Place) -> Any:
