@@ -320,8 +320,7 @@ def did_you_mean(name: str, options: Iterable[str]) -> str | None:
 def unknown_key_hint(key: str, options: Iterable[str], later: Iterable[str] = ()) -> str:
     """What to do about a key that is not among `options` and `later`."""
     near = did_you_mean(key, [*options, *later]) or f"known keys are {', '.join(options)}"
-    foreign = foreign_letter(key)
-    return f"{foreign}; {near}" if foreign else near
+    return f"{foreign}; {near}" if (foreign := foreign_letter(key)) else near
 
 
 def _join(parent: str, key: str) -> str:
