@@ -4,9 +4,9 @@ import csv
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from broker.core.errors import BrokerError, UsageError
 from broker.core.offer import Quote
@@ -19,6 +19,10 @@ from broker.textfile import check_ordinary
 FORMAT_KEY, FORMAT = b"broker.format", b"price-points/1"
 ROW_GROUP = 50_000
 _NO_PYARROW = "Parquet needs pyarrow: pip install --constraint requirements.lock '.[parquet]' in the checkout, or name the file .csv"
+
+_WRITES = count()
+# Characters. A row of ours has some two hundred.
+_LINE_MAX = 100_000
 
 Row = dict[str, Any]
 
@@ -48,7 +52,8 @@ def write(path: Path, quotes: Iterable[Quote], exported_at_ms: int) -> int:
     put = {".parquet": _write_parquet, ".csv": _write_csv}.get(path.suffix.lower())
     if put is None:
         raise UsageError(f"{path}: what kind of file is this?", hint="name it .parquet or .csv")
-    partial = path.with_name(f".{path.name}.partial")
+    # Of its own: two may write to one name, and the last to end then replaces the other's, whole.
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{next(_WRITES)}.partial")
     try:
         count = put(partial, quotes, exported_at_ms)
         partial.replace(path)
@@ -156,13 +161,21 @@ class _CsvSource:
     def __init__(self, path: Path) -> None:
         self._path = path
         with open(path, encoding="utf-8-sig", newline="") as file:
-            self.unknown = _check(path, csv.DictReader(file).fieldnames or ())
+            self.unknown = _check(path, csv.DictReader(_lines(file)).fieldnames or ())
 
     def batches(self) -> Iterator[list[Row]]:
         with _told(self._path), open(self._path, encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file, restkey="", strict=True)
+            rows = csv.DictReader(_lines(file), restkey="", strict=True)
             while batch := [{**OPTIONAL, **_given(row)} for row in islice(rows, ROW_GROUP)]:
                 yield batch
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    """A file that is no CSV may be one line, of any length."""
+    for number, line in enumerate(iter(lambda: file.readline(_LINE_MAX + 1), ""), 1):
+        if len(line) > _LINE_MAX:
+            raise csv.Error(f"line {number} is longer than {_LINE_MAX} characters")
+        yield line
 
 
 def _given(row: Mapping[Any, Any]) -> dict[str, Any]:

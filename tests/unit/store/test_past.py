@@ -1,6 +1,7 @@
 """History out and in: the same points come back, the past never looks like now, and wrong rows are told."""
 
 import os
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -313,4 +314,38 @@ def test_what_is_no_file_is_refused_and_not_waited_for(
     file = tmp_path / f"history.{ending}"
     put(file)
     with pytest.raises(UsageError, match=f"cannot read .*history.{ending}: {words}"):
+        read(file)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_two_exports_into_one_name_leave_one_of_them_whole(tmp_path, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"m.{ending}"
+
+    def slow():
+        yield at(1, 10)
+        assert write(path, [at(2, 20)], NOW) == 1
+        yield at(3, 30)
+
+    assert write(path, slow(), NOW) == 2
+    rows = [row["price_micro_usd_h"] for batch in read(path).batches() for row in batch]
+    assert list(map(int, rows)) == [10, 30]
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_line_without_an_end_is_not_read_whole(tmp_path):
+    file = tmp_path / "m.csv"
+    with open(file, "wb") as out:
+        out.write(",".join(COLUMNS).encode() + b"\n")
+        out.truncate(400 << 20)
+    tracemalloc.start()
+    with pytest.raises(UsageError, match="line 2 is longer than 100000 characters"):
+        list(read(file).batches())
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
+    os.truncate(file, 0)
+    with open(file, "wb") as out:
+        out.truncate(400 << 20)
+    with pytest.raises(UsageError, match="line 1 is longer than 100000 characters"):
         read(file)
