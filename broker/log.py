@@ -99,13 +99,14 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
         "httpcore",
         "botocore",
         "urllib3",
-        "apscheduler",
         "azure",
         "msal",
     ):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     # Each token that is not given it warns of, and our events say so too.
     logging.getLogger("azure.identity").setLevel(logging.ERROR)
+    # A tick whose one before still runs is skipped, as it is meant to be: at a fast clock that is most of them.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
     for theirs in ("uvicorn", "uvicorn.error"):
         logging.getLogger(theirs).handlers.clear()
     structlog.configure(

@@ -123,3 +123,10 @@ def test_console_lines_are_redacted_too():
     structlog.reset_defaults()
     assert TOKEN not in stream.getvalue()
     assert "login" in stream.getvalue()
+
+
+def test_a_tick_that_is_skipped_since_the_one_before_still_runs_is_no_line(lines):
+    logging.getLogger("apscheduler.scheduler").warning("Execution of job skipped: maximum number reached")
+    assert lines.getvalue() == ""
+    logging.getLogger("apscheduler.executors.default").error("Job raised an exception")
+    assert "raised" in lines.getvalue()
