@@ -7,7 +7,9 @@ import csv
 import hashlib
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +71,16 @@ def compare(points: int, asked: int, repetitions: int, seed: int) -> list[Row]:
     """
     folder = built(points, seed)
     ours = Ours(folder, asked, seed)
+    (most, seen), *_ = Counter(quote.offer.cloud for quote in ours.history.now().values()).most_common()
     with Outside(DUCKDB, "duckdb_client.py") as duckdb:
         rows = duckdb.ask("open", path=str(folder / "points.duckdb"), points=str(folder / "points.csv"))
         assert rows == points, f"{rows:,} points there"
         say(f"  {check_equal(duckdb, ours):,} answers are the same on both sides")
         took = interleave(
             {
-                "latest": ours.latest,
+                "latest, one cloud": lambda: ours.latest_after(lambda: ours.see_again(most)),
+                "latest, all clouds": lambda: ours.latest_after(ours.see_again),
+                "latest, no price": lambda: ours.latest_after(ours.note_a_poll),
                 "latest, kept": lambda: cpu(ours.history.now)[0],
                 "as of": ours.as_of,
                 "window": ours.window,
@@ -88,7 +93,9 @@ def compare(points: int, asked: int, repetitions: int, seed: int) -> list[Row]:
     ours.history.close()
     name, offers = duckdb.name, f"{offers_of(points):,} offers"
     return [
-        Row(f"price now of all {offers}, {points:,} points, after a poll", took["latest"], name, took["duckdb latest"], offers),
+        Row(f"price now of all {offers}, {points:,} points, after a poll of {most} ({seen:,} of them)", took["latest, one cloud"], name, took["duckdb latest"], offers),
+        Row("… after polls of all clouds, which have seen each of them again", took["latest, all clouds"], name, took["duckdb latest"], offers),
+        Row("… after something was written that is no price", took["latest, no price"], name, took["duckdb latest"], offers),
         Row("… and as long as nothing is written", took["latest, kept"]),
         Row(f"price of one offer at one moment, {asked:,} times", took["as of"], name, took["duckdb as of"], f"{asked:,} prices"),
         Row(f"a week of one offer, {asked:,} times", took["window"], name, took["duckdb window"], f"{asked:,} series"),
@@ -114,10 +121,26 @@ class Ours:
         ]
         self.windows = [[number, at_ms, at_ms + WEEK_MS] for number, at_ms in self.moments]
 
-    def latest(self) -> float:
-        """CPU seconds of reading every price as after a poll: nothing that was read before is good any more."""
-        self.history.record_poll(Poll("aws", 0, 0, True))
+    def latest_after(self, write: Callable[[], object]) -> float:
+        """CPU seconds of reading every price after a write."""
+        self.history.now()
+        write()
         return cpu(self.history.now)[0]
+
+    def see_again(self, cloud: str | None = None) -> None:
+        """A minute later all offers of a cloud, or of all of them, still cost the same."""
+        now = self.history.now()
+        at_ms = max(quote.observed_at_ms for quote in now.values()) + 60_000
+        self.history.ingest(
+            replace(quote, observed_at_ms=at_ms)
+            for quote in now.values()
+            if cloud in (None, quote.offer.cloud)
+        )
+
+    def note_a_poll(self) -> None:
+        """One that failed."""
+        at_ms = max(quote.observed_at_ms for quote in self.history.now().values())
+        self.history.record_poll(Poll("aws", at_ms, at_ms, False))
 
     def as_of(self) -> float:
         """CPU seconds of all moments."""
