@@ -113,8 +113,11 @@ class JobKeeper:
 
     def _end(self, order: RunOrder, **note: object) -> None:
         self._last_words()
-        final = self._state.job(generation=order.generation, handles_term=None, **note)
-        write_atomically(self._home.job_note, json.dumps(asdict(final)).encode())
+        changes = {"generation": order.generation, "handles_term": None, **note}
+        final = {**asdict(self._state.read().job), **changes}
+        # Kept before it is told: an agent that is killed in between must not run a finished job again.
+        write_atomically(self._home.job_note, json.dumps(final).encode())
+        self._state.job(**changes)
         self._state.phase(wire.PHASE_STOPPED if order.generation else wire.PHASE_IDLE)
 
     def _defect(self, order: RunOrder, text: str) -> None:
@@ -223,7 +226,7 @@ class JobKeeper:
             saved = committer.finish(writer, lambda: self._stop.commit_until_s) if committer else True
             self._end(order, state=self._stop.state, exit_code=code, saved=saved)
             return
-        if code == 0:
+        if code == 0 and committer:
             # Told at once, though not yet saved: the node is kept until it is.
             self._state.job(state=wire.JOB_EXITED, exit_code=0, handles_term=None)
         patience_s = float("inf") if code == 0 else boot_s() + _CRASH_COMMIT_S

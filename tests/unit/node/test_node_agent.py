@@ -367,7 +367,7 @@ def test_an_agent_that_comes_back_does_not_run_a_finished_job_again(
 ) -> None:
     daemon.directive = daemon.run_order("echo once")
     agent = node.start()
-    daemon.until_job("exited")
+    daemon.until(lambda beat: beat["job"]["state"] == "exited" and beat["job"]["saved"])
     agent.kill()
     agent.wait()
     daemon.beats.clear()
