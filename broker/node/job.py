@@ -116,7 +116,10 @@ class JobKeeper:
         changes = {"generation": order.generation, "handles_term": None, **note}
         final = {**asdict(self._state.read().job), **changes}
         # Kept before it is told: an agent that is killed in between must not run a finished job again.
-        write_atomically(self._home.job_note, json.dumps(final).encode())
+        try:
+            write_atomically(self._home.job_note, json.dumps(final).encode())
+        except OSError as error:  # a full disk: the end is told all the same
+            say("job.end_not_kept", error=str(error))
         self._state.job(**changes)
         self._state.phase(wire.PHASE_STOPPED if order.generation else wire.PHASE_IDLE)
 
