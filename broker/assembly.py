@@ -1,6 +1,8 @@
-"""From `broker.toml` to the values that the rooms take. Pure but for opening providers."""
+"""From `broker.toml` to the values that the rooms take. Pure but for opening providers, and the ticks of a running loop."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from broker.core.errors import ProviderError, SettingsError
 from broker.core.model import PlacementState
@@ -75,3 +77,25 @@ def timing(settings: Settings) -> Timing:
     return Timing(
         boot_s=given.boot_estimate_s, probe_s=given.probe_estimate_s, restore_s=given.restore_estimate_s
     )
+
+
+def ticking(*ticks: tuple[Callable[[], object], float]) -> AsyncIOScheduler:
+    """A scheduler that wakes loops, and does nothing else: the work of a late or doubled tick is the same.
+
+    Args:
+        ticks: What to call on the event loop, and every how many seconds of the machine's clock.
+    """
+    defaults = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+    scheduler = AsyncIOScheduler(job_defaults=defaults)
+    for work, every_s in ticks:
+        scheduler.add_job(_on_the_loop(work), "interval", seconds=every_s)
+    return scheduler
+
+
+def _on_the_loop(work: Callable[[], object]) -> Callable[[], Awaitable[None]]:
+    """The scheduler gives a plain function to a thread, where neither events nor policies are safe to touch."""
+
+    async def tick() -> None:
+        work()
+
+    return tick

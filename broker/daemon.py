@@ -180,16 +180,14 @@ class Daemon:
     # -- loops ----------------------------------------------------------------------------------------------------
 
     def _scheduler(self) -> AsyncIOScheduler:
-        """Wakes loops, and does nothing else: the work of a late or doubled tick is the same."""
-        defaults = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
-        scheduler = AsyncIOScheduler(job_defaults=defaults)
         timing, rate = self.settings.timing, self.clock.rate
-        scheduler.add_job(self._woken.set, "interval", seconds=timing.reconcile_interval_s / rate)
-        scheduler.add_job(self._collect_due.set, "interval", seconds=timing.collect_interval_s / rate)
-        scheduler.add_job(self.retention.due.set, "interval", seconds=DAY_S / rate)
-        scheduler.add_job(self._reload_policies, "interval", seconds=POLICY_RELOAD_S)
-        scheduler.add_job(self._reload_overlay, "interval", seconds=POLICY_RELOAD_S)
-        return scheduler
+        return assembly.ticking(
+            (self._woken.set, timing.reconcile_interval_s / rate),
+            (self._collect_due.set, timing.collect_interval_s / rate),
+            (self.retention.due.set, DAY_S / rate),
+            (self._reload_policies, POLICY_RELOAD_S),
+            (self._reload_overlay, POLICY_RELOAD_S),
+        )
 
     async def _reconcile(self) -> None:
         """Bring the world to the rows, then ask the policies; what they intend is planned in the next pass."""
