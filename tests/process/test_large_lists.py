@@ -23,7 +23,7 @@ CLOUDS = ("aws", "gcp", "azure", "lambda", "coreweave")
 # is held whole, or a past that is not read piece by piece, is what would break it.
 MEMORY_MIB = 512
 # What the command line waits for an answer: a later one is none.
-ANSWER_S = 20.0
+ANSWER_S = 30.0
 
 
 @dataclass(frozen=True)
