@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.process.conftest import FIRST, GCP
+from tests.process.conftest import GCP
 from tests.process.deployment import Deployment
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240), pytest.mark.xdist_group("deployment")]
@@ -41,8 +41,8 @@ def test_a_move_that_was_only_wished_for_is_accounted_while_everything_runs(obse
     )
     deployment.wait_for_commit(job)
     (before,) = deployment.placements(job)
-    assert before["key"] == FIRST
-    deployment.lab.price(FIRST, factor=1.9)
+    first = before["key"]
+    deployment.lab.price(first, factor=1.9)
     deployment.lab.price(GCP, usd="1.50")
 
     def wished() -> bool:
@@ -59,9 +59,9 @@ def test_a_move_that_was_only_wished_for_is_accounted_while_everything_runs(obse
         return item if item["paper"]["moves"] else None
 
     item = deployment.wait_for("the job on paper has moved", moved)
-    assert [p["key"] for p in deployment.placements(job)] == [FIRST], "the real one has not"
+    assert [p["key"] for p in deployment.placements(job)] == [first], "the real one has not"
     assert (item["job_id"], item["policy"], item["wish"]["target_key"]) == (job, "eager", GCP)
-    assert (item["real"]["at"], item["paper"]["at"]) == (FIRST, GCP)
+    assert (item["real"]["at"], item["paper"]["at"]) == (first, GCP)
     assert item["real"]["moves"] == 0
     assert item["real"]["paid_micro_usd"] > 0
     seen = deployment.broker(*asked, person="alan")

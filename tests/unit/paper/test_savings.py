@@ -2,19 +2,22 @@
 
 import json
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from broker.cli.app import main
 from broker.cli.records import Clouds, records_of
-from broker.cli.savings import account
+from broker.cli.savings import Account, account
 from broker.core.model import JobState, Purpose
 from broker.market.overlay import Overlay
 from broker.settings import Settings
 from broker.store.history import Poll
 from broker.store.recorded import PriceRecord, reading_state
 from tests.unit.migration.island import Island
+
+pytestmark = pytest.mark.xdist_group("savings")
 
 AZ6 = "aws/use1-az6/p5.4xlarge/spot"
 GCP = "gcp/us-central1-a/a3-highgpu-1g/spot"
@@ -78,18 +81,45 @@ def start(folder, **policies):
     return one
 
 
+@dataclass(frozen=True)
+class Run:
+    """The same market twice, to the end of both jobs.
+
+    Attributes:
+        half: What was accounted at half time.
+        half_moves: Of the one that acts, until then.
+        half_saved_micro_usd: By the world's own bills, until then.
+    """
+
+    acts: Recorded
+    observes: Recorded
+    half: Account
+    half_moves: int
+    half_saved_micro_usd: int
+
+
 @pytest.fixture(scope="module")
-def both():
-    """The same market twice: (acting, observing)."""
+def run():
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         acts = start(Path(folder) / "acts", island=f"policy: island\nmode: act\n{RULES}")
         observes = start(
             Path(folder) / "observes", island=STAYS, eager=f"policy: eager\nmode: observe\n{RULES}"
         )
-        yield acts, observes
+        for island in (acts, observes):
+            island.follow(SHOCKS, 0, HALF)
+        half = observes.account(), len(acts.moves()), paid(observes) - paid(acts)
+        for island in (acts, observes):
+            island.follow(SHOCKS, HALF, ALL)
+        yield Run(acts, observes, *half)
         acts.stop()
         observes.stop()
+
+
+@pytest.fixture
+def both(run):
+    """(acting, observing)"""
+    return run.acts, run.observes
 
 
 def jobs_of(*islands):
@@ -108,23 +138,21 @@ def paid(island):
 PER_MOVE = 3 * TURN_S * (6_500_000 + 2_400_000) // 3600
 
 
-def test_what_an_observing_policy_would_have_saved_is_what_an_acting_one_saves(both):
-    acts, observes = both
-    for island in both:
-        island.follow(SHOCKS, 0, HALF)
-    assert len(acts.moves()) == 1
-    half = observes.account()
-    (one,) = half.savings
+def test_at_half_time_the_saving_is_what_both_have_paid_and_owe(run):
+    assert run.half_moves == 1
+    (one,) = run.half.savings
     assert (one.policy, one.paper.moves, one.paper.at) == ("eager", 1, GCP)
     assert not one.real.finished
     assert not one.paper.finished
     # Training stood still for the move: the one that stayed is ahead by that.
     assert 0 < one.paper.owed_micro_usd < 2_400_000 // 10
-    saved = paid(observes) - paid(acts)
-    assert one.saved_micro_usd + one.paper.owed_micro_usd == pytest.approx(saved, abs=PER_MOVE)
+    assert one.saved_micro_usd + one.paper.owed_micro_usd == pytest.approx(
+        run.half_saved_micro_usd, abs=PER_MOVE
+    )
 
-    for island in both:
-        island.follow(SHOCKS, HALF, ALL)
+
+def test_what_an_observing_policy_would_have_saved_is_what_an_acting_one_saves(both):
+    acts, observes = both
     assert [job.state for job in jobs_of(*both)] == [JobState.SUCCEEDED] * 2
     assert len(acts.moves()) == 2, "the market moves it there and back"
     assert not observes.moves(), "nothing is done"
