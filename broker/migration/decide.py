@@ -142,9 +142,8 @@ class Decider:
         if choice.instead is not None:
             decision = with_note(decision, choice.instead)
         acts = decision.acted
-        if (
-            decision.target is None
-        ):  # what gives a place up costs nothing: only rows that may be old forbid it
+        if decision.target is None:
+            # What gives a place up costs nothing: only rows that may be old forbid it.
             stopped = "report only, these rows may be old" if latched else None
         if acts and stopped:
             decision, acts = (
