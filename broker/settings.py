@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from broker.core.errors import SettingsError
 from broker.core.time import DAY_S
 from broker.settings_errors import Document, explain, refuse_unknown_variables
-from broker.settings_values import Address, Dollars, Duration, Instant, is_url, plain_number
+from broker.settings_values import Address, Count, Dollars, Duration, Factor, Instant, is_url
 from broker.textfile import read_text
 
 SEARCHED = (Path("broker.toml"), Path("/etc/broker/broker.toml"))
@@ -100,13 +100,11 @@ class State(Section):
 class ClockSection(Section):
     """Our clock. Anything but rate 1 is for rehearsals against the lab."""
 
-    rate: float = Field(default=1.0, gt=0, le=1000, description="Our seconds per real second.")
+    rate: Factor = Field(default=1.0, gt=0, le=1000, description="Our seconds per real second.")
     anchor_ms: Instant | None = Field(
         default=None,
         description="RFC 3339 moment when our clock and the world's agree; needed when `rate` is not 1.",
     )
-
-    _rate = field_validator("rate", mode="before")(plain_number)
 
 
 class StoreSection(Section):
@@ -178,12 +176,10 @@ class LimitsSection(Section):
         alias="max_usd_per_hour",
         description="All open placements together, in dollars an hour.",
     )
-    max_nodes: int | None = Field(default=None, ge=0, description="Nodes not gone, over all clouds.")
-    recoveries_per_hour: int = Field(
+    max_nodes: Count | None = Field(default=None, ge=0, description="Nodes not gone, over all clouds.")
+    recoveries_per_hour: Count = Field(
         default=20, ge=0, description="More than this and an operator must look first."
     )
-
-    _counts = field_validator("max_nodes", "recoveries_per_hour", mode="before")(plain_number)
 
 
 class TimingSection(Section):

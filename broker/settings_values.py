@@ -50,7 +50,7 @@ def _address(value: object) -> object:
     return value
 
 
-def plain_number(value: object) -> object:
+def _plain_number(value: object) -> object:
     """A text that pydantic takes for a number and nobody else does: ``1_3``, from the environment."""
     if isinstance(value, str) and "_" in value:
         raise ValueError(f"expected a number, got {kind_of(value, 'a table')}")
@@ -61,6 +61,8 @@ Duration = Annotated[int, BeforeValidator(_seconds)]
 Instant = Annotated[int, BeforeValidator(_instant)]
 Dollars = Annotated[int, BeforeValidator(_dollars)]
 Address = Annotated[str, BeforeValidator(_address)]
+Count = Annotated[int, BeforeValidator(_plain_number)]
+Factor = Annotated[float, BeforeValidator(_plain_number)]
 
 
 def is_url(text: str) -> bool:

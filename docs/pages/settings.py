@@ -11,6 +11,7 @@ from pydantic_core import PydanticUndefined
 
 from broker.core.time import format_duration
 from broker.settings import SEARCHED, CloudSection, Settings
+from broker.settings_values import Count
 
 PAGE = "settings.md"
 
@@ -65,6 +66,7 @@ def _kind(attribute: str, field: FieldInfo) -> str:
         bool: "true or false",
         int: "number",
         float: "number",
+        Count: "number",
         Path: "path",
     }
     return names.get(kinds[0], "text")
